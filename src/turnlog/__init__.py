@@ -1,0 +1,132 @@
+"""turnlog: the durable session log of LLM agents.
+
+Owns the list of public names; each is loaded from its module when it is first used, so that importing
+the package costs nothing that is not needed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from turnlog.errors import (
+        BackendError,
+        BackendUnavailableError,
+        BackpressureError,
+        ClaimOwner,
+        CorruptLogError,
+        ForkError,
+        InvalidEventError,
+        InvalidSessionIdError,
+        InvariantError,
+        LogError,
+        ModelError,
+        ModelMalformedError,
+        ModelRejectedError,
+        ModelUnavailableError,
+        SessionBusyError,
+        SessionCollisionError,
+        SessionExistsError,
+        SessionNotFoundError,
+        ToolError,
+        TurnlogError,
+        UndurableError,
+        UnexpectedSeqError,
+        UnsupportedFormatError,
+        UsageError,
+        WriterFencedError,
+    )
+    from turnlog.events.ecmascript import dumps
+    from turnlog.events.envelope import SessionEvent
+    from turnlog.events.header import SessionHeader
+    from turnlog.events.vocabulary import register_event_type
+    from turnlog.opening import open
+    from turnlog.persistence.backend import LogSummary
+    from turnlog.persistence.live_session import LiveSession
+    from turnlog.persistence.store import SessionStore
+    from turnlog.persistence.store_reader import SessionInfo
+    from turnlog.session.derive import derive_messages
+    from turnlog.session.invariants import InvariantViolation, check_invariants
+    from turnlog.session.registry import SessionRegistry
+    from turnlog.session.repair import interrupted_turn_closers
+    from turnlog.session.session import Session
+
+__all__ = [
+    "BackendError",
+    "BackendUnavailableError",
+    "BackpressureError",
+    "ClaimOwner",
+    "CorruptLogError",
+    "ForkError",
+    "InvalidEventError",
+    "InvalidSessionIdError",
+    "InvariantError",
+    "InvariantViolation",
+    "LiveSession",
+    "LogError",
+    "LogSummary",
+    "ModelError",
+    "ModelMalformedError",
+    "ModelRejectedError",
+    "ModelUnavailableError",
+    "Session",
+    "SessionBusyError",
+    "SessionCollisionError",
+    "SessionEvent",
+    "SessionExistsError",
+    "SessionHeader",
+    "SessionInfo",
+    "SessionNotFoundError",
+    "SessionRegistry",
+    "SessionStore",
+    "ToolError",
+    "TurnlogError",
+    "UndurableError",
+    "UnexpectedSeqError",
+    "UnsupportedFormatError",
+    "UsageError",
+    "WriterFencedError",
+    "check_invariants",
+    "derive_messages",
+    "dumps",
+    "interrupted_turn_closers",
+    "open",
+    "register_event_type",
+]
+
+_ELSEWHERE = {
+    "InvariantViolation": "turnlog.session.invariants",
+    "LiveSession": "turnlog.persistence.live_session",
+    "LogSummary": "turnlog.persistence.backend",
+    "Session": "turnlog.session.session",
+    "SessionEvent": "turnlog.events.envelope",
+    "SessionHeader": "turnlog.events.header",
+    "SessionInfo": "turnlog.persistence.store_reader",
+    "SessionRegistry": "turnlog.session.registry",
+    "SessionStore": "turnlog.persistence.store",
+    "check_invariants": "turnlog.session.invariants",
+    "derive_messages": "turnlog.session.derive",
+    "dumps": "turnlog.events.ecmascript",
+    "interrupted_turn_closers": "turnlog.session.repair",
+    "open": "turnlog.opening",
+    "register_event_type": "turnlog.events.vocabulary",
+}
+"""Module of each public name that is not an error; errors are in `turnlog.errors`."""
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version  # reads files, so only when it is asked for
+
+        value: object = version("turnlog")
+    elif name in __all__:
+        value = getattr(import_module(_ELSEWHERE.get(name, "turnlog.errors")), name)
+    else:
+        raise AttributeError(f"module 'turnlog' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})

@@ -1,0 +1,1 @@
+"""Pure vocabulary, envelope, lossless JSON, packed chunk runs and the frame codec."""
