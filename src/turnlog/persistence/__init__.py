@@ -1,0 +1,1 @@
+"""The seam between live sessions and storage."""
