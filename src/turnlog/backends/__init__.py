@@ -1,0 +1,1 @@
+"""Storage backends: implementations of the hooks, nothing else."""
