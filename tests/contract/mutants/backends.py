@@ -1,0 +1,244 @@
+"""Backends that are wrong in one way each, with the harnesses that run them.
+
+Owns the faults. Each is a first-party backend with one thing broken, so that a suite that passes it has
+a hole; `suites` runs the contract on them and `test_mutants` says which test must notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import stat
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from tests.contract.jsonl_harness import JsonlHarness
+from tests.contract.memory_harness import MemoryHarness
+from turnlog.backends.memory import MemoryBackend, MemoryClaim, MemoryMedium, _Frame
+from turnlog.errors import ClaimOwner
+from turnlog.events.batch import EncodedBatch
+from turnlog.events.envelope import SessionEvent
+from turnlog.events.header import SessionHeader
+from turnlog.events.segment import encode_segment
+from turnlog.persistence.backend import LogSummary, StoredEntry, StoredPrefix
+from turnlog.testing import LossyFiles
+
+
+class LosesDataOnReopen(MemoryHarness):
+    """What one process stored is not there for the next one."""
+
+    def make_backend(self) -> MemoryBackend:
+        self.medium = MemoryMedium()
+        return MemoryBackend(self.medium)
+
+
+class EventByEvent(MemoryBackend):
+    """Stores a batch one event at a time, the header first."""
+
+    async def append_batch(
+        self,
+        meta: SessionHeader,
+        batch: EncodedBatch,
+        *,
+        is_materialized: bool,
+        claim: object | None,
+        summary: LogSummary | None,
+    ) -> str | None:
+        revision = None
+        for event in batch.events():
+            await asyncio.sleep(0)
+            revision = await super().append_batch(
+                meta,
+                EncodedBatch.of([event]),
+                is_materialized=is_materialized,
+                claim=claim,
+                summary=summary,
+            )
+            is_materialized = True
+        return revision
+
+
+class HeaderFirst(MemoryBackend):
+    """Stores the header of a new session before its first batch."""
+
+    async def append_batch(
+        self,
+        meta: SessionHeader,
+        batch: EncodedBatch,
+        *,
+        is_materialized: bool,
+        claim: object | None,
+        summary: LogSummary | None,
+    ) -> str | None:
+        if not is_materialized and encode_segment(meta.id) not in self.medium.sessions:
+            await self.materialize_header(meta, claim=claim)
+            await asyncio.sleep(0)
+        return await super().append_batch(
+            meta, batch, is_materialized=is_materialized, claim=claim, summary=summary
+        )
+
+
+class NoSeqCheck(MemoryBackend):
+    """Appends whatever comes, wherever the log ends."""
+
+    async def append_batch(
+        self,
+        meta: SessionHeader,
+        batch: EncodedBatch,
+        *,
+        is_materialized: bool,
+        claim: object | None,
+        summary: LogSummary | None,
+    ) -> str | None:
+        stored = self.medium.sessions.get(encode_segment(meta.id))
+        if stored is None:
+            return await super().append_batch(
+                meta, batch, is_materialized=is_materialized, claim=claim, summary=summary
+            )
+        stored.frames.append(_Frame(batch.first_seq, batch.last_seq, batch.frame()))
+        return self.medium.touch(meta.id)
+
+
+class MutatingInspect(MemoryBackend):
+    """Cuts a torn tail while it reads."""
+
+    async def load_stored(self, session_id: str) -> StoredPrefix | None:
+        found = await super().load_stored(session_id)
+        if found is not None and found.torn_marker is not None:
+            self.medium.sessions[encode_segment(session_id)].torn = b""
+            self.medium.touch(session_id)
+        return found
+
+
+class ClosesWhileReading(MemoryBackend):
+    """Stores something each time a session is read."""
+
+    async def load_stored(self, session_id: str) -> StoredPrefix | None:
+        found = await super().load_stored(session_id)
+        if found is not None:
+            self.medium.sessions[encode_segment(session_id)].quarantine[0] = b"seen"
+        return found
+
+
+class IgnoresTheClaim(MemoryBackend):
+    """Gives the claim to everybody and checks nobody's."""
+
+    async def claim(
+        self,
+        session_id: str,
+        owner: ClaimOwner,
+        *,
+        meta: SessionHeader | None = None,
+        takeover: bool = False,
+    ) -> MemoryClaim:
+        return await super().claim(session_id, owner, meta=meta, takeover=True)
+
+    def _check_claim(self, session_id: str, claim: object | None) -> None:
+        """Let every write through."""
+
+
+class WritesAfterTakeover(MemoryBackend):
+    """Refuses a second writer, but lets the first one go on writing after a takeover."""
+
+    def _check_claim(self, session_id: str, claim: object | None) -> None:
+        """Let every write through."""
+
+
+class LosesTheTornEvents(MemoryBackend):
+    """Throws the bytes of a torn tail away instead of keeping them."""
+
+    async def commit_repair(
+        self,
+        meta: SessionHeader,
+        torn_marker: object | None,
+        closers: Sequence[SessionEvent],
+        *,
+        claim: object | None,
+    ) -> None:
+        await super().commit_repair(meta, torn_marker, closers, claim=claim)
+        self.medium.sessions[encode_segment(meta.id)].quarantine.clear()
+
+
+class ConstantRevision(MemoryBackend):
+    """Says that nothing has ever changed."""
+
+    async def load_stored(self, session_id: str) -> StoredPrefix | None:
+        found = await super().load_stored(session_id)
+        return found and StoredPrefix(found.meta, found.events, "always", found.torn_marker)
+
+    async def read_stored_revision(self, session_id: str) -> str | None:
+        found = await super().read_stored_revision(session_id)
+        return found and "always"
+
+    async def list(self, after: str | None = None, limit: int | None = None) -> AsyncIterator[StoredEntry]:
+        async for entry in super().list(after, limit):
+            yield dataclasses.replace(entry, revision="always")
+
+    async def append_batch(
+        self,
+        meta: SessionHeader,
+        batch: EncodedBatch,
+        *,
+        is_materialized: bool,
+        claim: object | None,
+        summary: LogSummary | None,
+    ) -> str | None:
+        await super().append_batch(meta, batch, is_materialized=is_materialized, claim=claim, summary=summary)
+        return "always"
+
+
+class MemoryMutant(MemoryHarness):
+    """Runs one wrong memory backend.
+
+    Args:
+        kind: Its class.
+    """
+
+    def __init__(self, kind: type[MemoryBackend]) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def make_backend(self) -> MemoryBackend:
+        return self.kind(self.medium)
+
+
+class NoFolderSync(LossyFiles):
+    """Never syncs a folder, though it says so."""
+
+    def sync(self, fd: int) -> None:
+        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+            super().sync(fd)
+
+    def sync_data(self, fd: int) -> None:
+        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+            super().sync_data(fd)
+
+
+class NoFileSync(LossyFiles):
+    """Never syncs a file, though it says so."""
+
+    def sync(self, fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            super().sync(fd)
+
+    def sync_data(self, fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            super().sync_data(fd)
+
+
+class JsonlMutant(JsonlHarness):
+    """Runs the JSONL backend over wrong file calls.
+
+    Args:
+        folder: An empty folder.
+        compression: As for `JsonlHarness`.
+        files: The class of the file layer.
+    """
+
+    def __init__(self, folder: Path, compression: str, files: type[LossyFiles]) -> None:
+        super().__init__(folder, compression)
+        self.files = files
+
+    def make_files(self) -> LossyFiles:
+        return self.files(self.power)

@@ -1,0 +1,156 @@
+"""SQLite backends that are wrong in one way each, with the harnesses that run them."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from tests.contract.sqlite_harness import SqliteHarness
+from turnlog.backends.sqlite import clock
+from turnlog.backends.sqlite.backend import SqliteBackend
+from turnlog.backends.sqlite.session_rows import SessionRows, SqliteClaim
+from turnlog.errors import ClaimOwner
+from turnlog.events.batch import EncodedBatch
+from turnlog.events.header import SessionHeader
+from turnlog.persistence.backend import LogSummary, PersistenceBackend, StoredEntry, StoredPrefix
+
+
+class LosesDataOnReopen(SqliteHarness):
+    """What one process stored is not there for the next one."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._names = (folder / f"{number}.db" for number in itertools.count())
+
+    def make_backend(self) -> PersistenceBackend:
+        self.path = next(self._names)
+        return super().make_backend()
+
+
+class EventByEvent(SqliteBackend):
+    """Stores a batch one event at a time, each in a commit of its own."""
+
+    async def append_batch(
+        self,
+        meta: SessionHeader,
+        batch: EncodedBatch,
+        *,
+        is_materialized: bool,
+        claim: object | None,
+        summary: LogSummary | None,
+    ) -> str | None:
+        revision = None
+        for event in batch.events():
+            revision = await super().append_batch(
+                meta,
+                EncodedBatch.of([event]),
+                is_materialized=is_materialized,
+                claim=claim,
+                summary=summary,
+            )
+            is_materialized = True
+        return revision
+
+
+class HeaderFirst(SqliteBackend):
+    """Stores the header of a new session in a commit before its first batch."""
+
+    async def append_batch(
+        self,
+        meta: SessionHeader,
+        batch: EncodedBatch,
+        *,
+        is_materialized: bool,
+        claim: object | None,
+        summary: LogSummary | None,
+    ) -> str | None:
+        if not is_materialized and await self.read_stored_revision(meta.id) is None:
+            await self.materialize_header(meta, claim=claim)
+        return await super().append_batch(
+            meta, batch, is_materialized=is_materialized, claim=claim, summary=summary
+        )
+
+
+class ConstantRevision(SqliteBackend):
+    """Says that nothing has ever changed."""
+
+    async def load_stored(self, session_id: str) -> StoredPrefix | None:
+        found = await super().load_stored(session_id)
+        return found and dataclasses.replace(found, revision="always")
+
+    async def read_stored_revision(self, session_id: str) -> str | None:
+        return await super().read_stored_revision(session_id) and "always"
+
+    async def list(self, after: str | None = None, limit: int | None = None) -> AsyncIterator[StoredEntry]:
+        async for entry in super().list(after, limit):
+            yield dataclasses.replace(entry, revision="always")
+
+    async def append_batch(self, *args: Any, **options: Any) -> str | None:
+        await super().append_batch(*args, **options)
+        return "always"
+
+
+class _OtherRows(SqliteBackend):
+    """Runs other statements than the right ones."""
+
+    rows: type[SessionRows]
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__(path)
+        self._rows = self.rows(self.path, lease_ms=30_000, now=clock.now_ms)
+
+
+class _RowsWithoutSeqCheck(SessionRows):
+    def append(self, db: sqlite3.Connection, meta: SessionHeader, batch: EncodedBatch, **options: Any) -> str:
+        if options["claim"] is not None and options["is_materialized"]:
+            key = options["claim"].key
+            db.execute("delete from frames where session = ? and first_seq = ?", (key, batch.first_seq))
+            db.execute("update sessions set next_seq = ? where key = ?", (batch.first_seq, key))
+        return super().append(db, meta, batch, **options)
+
+
+class NoSeqCheck(_OtherRows):
+    """Appends whatever comes, wherever the log ends."""
+
+    rows = _RowsWithoutSeqCheck
+
+
+class _RowsWithoutEpoch(SessionRows):
+    def _held_now(self, db: sqlite3.Connection, claim: SqliteClaim) -> SqliteClaim:
+        row = self._row(db, claim.segment)
+        if row is None:
+            return claim
+        return dataclasses.replace(claim, epoch=row.epoch, writer=row.writer or "")
+
+    def _advance(self, db: sqlite3.Connection, claim: SqliteClaim, *args: Any) -> bool:
+        return super()._advance(db, self._held_now(db, claim), *args)
+
+    def _checked(self, db: sqlite3.Connection, claim: SqliteClaim) -> Any:
+        return super()._checked(db, self._held_now(db, claim))
+
+
+class WritesAfterTakeover(_OtherRows):
+    """Refuses a second writer, but lets the first one go on writing after a takeover."""
+
+    rows = _RowsWithoutEpoch
+
+
+class IgnoresTheClaim(_OtherRows):
+    """Gives the claim to everybody and checks nobody's."""
+
+    rows = _RowsWithoutEpoch
+
+    async def claim(
+        self,
+        session_id: str,
+        owner: ClaimOwner,
+        *,
+        meta: SessionHeader | None = None,
+        takeover: bool = False,
+    ) -> SqliteClaim:
+        return await super().claim(session_id, owner, meta=meta, takeover=True)
