@@ -1,0 +1,1 @@
+"""The command line, a front door over a session store."""
