@@ -16,6 +16,7 @@ TurnlogError
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -25,6 +26,17 @@ if TYPE_CHECKING:
     from turnlog.events.envelope import SessionEvent
 
 _QUOTE_LIMIT = 80
+_USER_PART = re.compile(r"//\S*@")
+_SECRET_OPTION = re.compile(r"(password=)[^&\s]*", re.IGNORECASE)
+
+
+def without_secrets(text: str) -> str:
+    """Return a URL, or a message that holds one, without its user part and its passwords.
+
+    Args:
+        text: Any text.
+    """
+    return _SECRET_OPTION.sub(r"\1…", _USER_PART.sub("//…@", text))
 
 
 def quote(text: object) -> str:
@@ -37,9 +49,19 @@ def quote(text: object) -> str:
         The text in double quotes, cut to 80 characters, non-printing characters escaped.
     """
     raw = text if isinstance(text, str) else repr(text)
-    if len(raw) > _QUOTE_LIMIT:
-        raw = raw[: _QUOTE_LIMIT - 1] + "…"
-    shown = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in raw)
+    return quote_path(raw if len(raw) <= _QUOTE_LIMIT else raw[: _QUOTE_LIMIT - 1] + "…")
+
+
+def quote_path(path: str) -> str:
+    """Quote a path for a message, uncut: somebody has to find the file.
+
+    Args:
+        path: The path; its length is bounded by the system.
+
+    Returns:
+        The path in double quotes on one line, non-printing characters escaped.
+    """
+    shown = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in path)
     return f'"{shown}"'
 
 
@@ -287,7 +309,7 @@ class CorruptLogError(LogError):
             if value is not None
         )
         place = f" ({where})" if where else ""
-        file = "" if path is None else f" in {quote(path)}"
+        file = "" if path is None else f" in {quote_path(path)}"
         super().__init__(
             f"{_session(session_id)} is damaged{file}: {reason}{place}; nothing was cut, "
             "use salvage to copy out what is readable",
@@ -316,7 +338,7 @@ class UnsupportedFormatError(LogError):
         path: str | None = None,
         seq: int | None = None,
     ) -> None:
-        file = "" if path is None else f" in {quote(path)}"
+        file = "" if path is None else f" in {quote_path(path)}"
         if direction == "unknown-type":
             at = "" if seq is None else f" at seq {seq}"
             message = (
@@ -361,7 +383,7 @@ class BackendError(TurnlogError):
     def __init__(
         self, *, backend: str, reason: str, path: str | None = None, wrote_nothing: bool = False
     ) -> None:
-        file = "" if path is None else f" at {quote(path)}"
+        file = "" if path is None else f" at {quote_path(path)}"
         super().__init__(f"the {backend} backend failed{file}: {reason}")
         self.backend = backend
         self.reason = reason

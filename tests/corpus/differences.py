@@ -117,6 +117,7 @@ class Ledger:
 
 
 AREAS: dict[str, str] = {
+    "closers": "tests.corpus.test_closers:run",
     "append": "tests.corpus.test_append_cases:run",
     "create": "tests.corpus.test_seed_cases:run_create",
     "restore": "tests.corpus.test_seed_cases:run_restore",

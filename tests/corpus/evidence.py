@@ -72,11 +72,10 @@ def seqs(value: object) -> tuple[int, int] | None:
         data = value.get("data")
         if set(value) != {"type", "seq0", "time0", "data"} or not isinstance(data, dict):
             return None
-        members = data.get(_PACKED[value["type"]])
-        good = isinstance(members, list) and members and all(isinstance(member, str) for member in members)
-        dt = data.get("dt")
-        good = good and isinstance(dt, list) and len(dt) == len(members) - 1
-        if not good or not _is_count(value["seq0"]):
+        members, dt = data.get(_PACKED[value["type"]]), data.get("dt")
+        if not isinstance(members, list) or not isinstance(dt, list) or not _is_count(value["seq0"]):
+            return None
+        if len(dt) != len(members) - 1 or not all(isinstance(member, str) for member in members):
             return None
         return int(value["seq0"]), int(value["seq0"]) + len(members) - 1
     if not isinstance(value.get("type"), str) or not _is_count(value.get("seq")):

@@ -91,6 +91,16 @@ class StoredFrame:
     """The rows, verbatim."""
     position: int
     """Where the first row, or the frame that holds it, begins: a byte offset, or a key of the backend."""
+    as_text: bool = False
+    """Whether the rows lie there as plain text, one after another, so that each has an offset of its own."""
+
+    def placed(self) -> Iterator[tuple[int, Row]]:
+        """Yield each row with the nearest position known of it: its own offset, or that of the frame."""
+        at = self.position
+        for row in self.rows:
+            yield at, row
+            if self.as_text:
+                at += len(row.line) + 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,7 +228,7 @@ def _header_size(descriptor: int) -> int:
 
 
 ReadAt = Callable[[int, int], bytes]
-"""`read_at(offset, size)` returns at most `size` bytes, fewer only at the end of the medium."""
+"""`read_at(offset, size)` returns exactly `size` bytes; it raises when a log has become shorter."""
 
 
 @dataclass(frozen=True, slots=True)

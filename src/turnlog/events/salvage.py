@@ -121,7 +121,7 @@ class _Walk:
         if self._rows:
             rows = tuple(self._rows)
             self._rows = []
-            yield StoredFrame(rows[0].first_seq, rows[-1].last_seq, rows, self._position)
+            yield StoredFrame(rows[0].first_seq, rows[-1].last_seq, rows, self._position, as_text=True)
 
     def _add(self, row: Row, position: int) -> Iterator[StoredFrame]:
         if self._rows and (

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from turnlog.errors import UsageError
 from turnlog.events.envelope import SessionEvent, as_event
 from turnlog.events.log import EventLog
-from turnlog.events.shapes import check_shape
+from turnlog.events.shapes import check_shape, expand_sources
+from turnlog.events.vocabulary import SURFACE_TYPES
 from turnlog.session.assembly import assemble_interrupted
 from turnlog.session.surface import SurfaceManager
 
@@ -120,6 +121,7 @@ class MessageFold:
         self._partial = partial
         self._surface = SurfaceManager(self._event_at)
         self._events: dict[int, SessionEvent] = {}
+        self._said: dict[int, dict[str, Any] | None] = {}
         self._ranges: list[tuple[int, int]] = []
         self._answers: list[_Answer] = []
         self._open: _Answer | None = None
@@ -134,10 +136,20 @@ class MessageFold:
         Raises:
             InvalidEventError: The event may not join the surface in this way, or holds no message.
         """
-        transition = self._surface.feed(event)
-        if transition is not None:
-            check_shape(event.type, event.data, event.seq)
+        if event.type not in SURFACE_TYPES:
+            self._surface.feed(event)
+        else:
+            # Decoded once: a long log is mostly this.
+            stored = event.to_dict()
+            data, sources = stored["data"], stored.get("sourceEventSeqs")
+            if sources is not None:
+                sources = expand_sources(sources, event.seq)
+            check_shape(event.type, data, event.seq)
+            transition = self._surface.plan(event.type, event.seq, stored.get("surfaceOp"), sources, data)
+            assert transition is not None  # every surface type has one
+            self._surface.apply(event.seq, transition)
             self._events[event.seq] = event
+            self._said[event.seq] = message_of(event.type, data)
             covered = self._ranges[transition.first : transition.last + 1]
             span = (covered[0][0], covered[-1][1]) if covered else (event.seq, event.seq)
             self._ranges[transition.first : transition.last + 1] = [span]
@@ -174,7 +186,7 @@ class MessageFold:
         self._open.chunks.append(chunk)
 
     def messages(self) -> list[dict[str, Any]]:
-        """Return fresh messages in surface order."""
+        """Return the messages in surface order, the same objects on each call."""
         return [message for _, message in self.entries()]
 
     def entries(self) -> list[tuple[int, dict[str, Any]]]:
@@ -183,7 +195,7 @@ class MessageFold:
         out: list[tuple[int, dict[str, Any]]] = []
         for place, seq in enumerate(self._surface.nodes):
             out.extend(placed.get(place, ()))
-            message = project_message(self._events[seq])
+            message = self._said[seq]
             if message is not None:
                 out.append((seq, message))
         out.extend(placed.get(len(self._surface.nodes), ()))

@@ -83,7 +83,9 @@ def requested_calls(message: JsonValue) -> tuple[str, ...]:
     """List the ids of the tool-call blocks of an assistant message.
 
     Args:
-        message: The message object; anything, blocks that are not tool calls or lack an id are passed over.
+        message: The message object; anything, blocks that are not tool calls or lack an id are passed over. A
+            call with an empty id counts as one without: no valid result can name it (L2), so waiting for one
+            would keep its step open for ever.
 
     Returns:
         The ids in block order, repeats kept.
@@ -92,7 +94,7 @@ def requested_calls(message: JsonValue) -> tuple[str, ...]:
     if not isinstance(content, list):
         return ()
     blocks = (block for block in content if isinstance(block, Mapping) and block.get("type") == "tool-call")
-    return tuple(call_id for block in blocks if isinstance(call_id := block.get("id"), str))
+    return tuple(call_id for block in blocks if (call_id := _text(block.get("id"))) is not None)
 
 
 def answered_call(data: JsonValue) -> str | None:
@@ -112,7 +114,7 @@ def _is_excused(data: Mapping[str, Any]) -> bool:
 
 
 def _text(value: JsonValue) -> str | None:
-    return value if isinstance(value, str) else None
+    return value if isinstance(value, str) and value else None
 
 
 def is_replacement(surface_op: object) -> bool:

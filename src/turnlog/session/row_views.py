@@ -129,7 +129,7 @@ def _no_facts(data: Any) -> EventFacts | None:
 
 def _assistant_facts(data: _Assistant) -> EventFacts | None:
     blocks = (block for block in data.message.content if block.type == "tool-call")
-    calls = tuple(block.id for block in blocks if block.id is not UNSET)
+    calls = tuple(block.id for block in blocks if block.id is not UNSET and block.id)
     return EventFacts(data.turn, data.step, requested=calls)
 
 
@@ -154,7 +154,7 @@ _VIEWS: Mapping[str, tuple[_Decode, _Facts]] = {
     "turn/end": _view(_Turn, lambda data: EventFacts(data.turn)),
     "step/start": _view(_Step, lambda data: EventFacts(data.turn, data.step)),
     "step/end": _view(_Step, lambda data: EventFacts(data.turn, data.step)),
-    "tool/call": _view(_Call, lambda data: EventFacts(data.turn, data.step, data.call_id)),
+    "tool/call": _view(_Call, lambda data: EventFacts(data.turn, data.step, data.call_id or None)),
     "user/message": _view(_UserMessage, _no_facts),
     "assistant/message": _view(_Assistant, _assistant_facts),
     "tool/result": _view(_Result, _result_facts),

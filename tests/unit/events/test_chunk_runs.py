@@ -50,7 +50,7 @@ def test_a_row_has_the_originals_key_order() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_short_runs_stay_verbatim(count: int) -> None:
-    """Three members are the minimum."""
+    """Three members are the minimum (CR4)."""
     assert pack(deltas(0, count)) == deltas(0, count)
 
 
@@ -71,7 +71,7 @@ def test_other_events_stand_between_runs_in_order() -> None:
     ],
 )
 def test_a_change_splits_the_run(second: list[dict[str, Any]]) -> None:
-    """A hole in the seqs, another kind, block, step or turn begin a new row."""
+    """A hole in the seqs, another kind, block, step or turn begin a new row (CR6)."""
     assert types(pack([*deltas(0, 3), *second])) == [
         "text-chunks",
         "reasoning-chunks" if second[0]["data"]["chunk"]["type"] == "reasoning-delta" else "text-chunks",
@@ -79,14 +79,14 @@ def test_a_change_splits_the_run(second: list[dict[str, Any]]) -> None:
 
 
 def test_tool_calls_split_on_id_and_on_the_presence_of_a_name() -> None:
-    """One row holds one call, and its name is there for all members or for none."""
+    """One row holds one call, and its name is there for all members or for none (CR7)."""
     first = deltas(0, 3, kind="tool-call-delta", name="a")
     for more in ({"id": "other", "name": "a"}, {}, {"name": "b"}):
         assert len(pack([*first, *deltas(3, 3, kind="tool-call-delta", **more)])) == 2
 
 
 def test_a_time_gap_beyond_exact_doubles_splits() -> None:
-    """The difference of two safe times may be unsafe."""
+    """The difference of two safe times may be unsafe (CR9)."""
     times = [-SAFE, -SAFE, -SAFE, SAFE - 1, SAFE - 1, SAFE - 1]
     run = [delta(k, time=time) for k, time in enumerate(times)]
     records = pack(run)
@@ -143,7 +143,7 @@ def test_fractional_turns_and_integral_floats_pack() -> None:
 
 @given(logs())
 def test_packing_and_expanding_is_the_identity(log: list[dict[str, Any]]) -> None:
-    """Any log comes back, over the whole range of times, through text."""
+    """Any log comes back, over the whole range of times, through text (CR14)."""
     records = [json.loads(lossless.encode(record)) for record in pack(log)]
     assert [event for record in records for event in expand(record)] == json.loads(lossless.encode(log))
 
@@ -180,7 +180,7 @@ def test_rows_of_a_batch_are_the_packed_lines(log: list[dict[str, Any]]) -> None
     "value", [None, 3, "x", [], {"type": "turn/start"}, {"type": 3}, {"type": ["text-chunks"]}]
 )
 def test_other_records_stand_for_themselves(value: Any) -> None:
-    """Expansion does not look at what has no tag."""
+    """Expansion does not look at what has no tag (CR11)."""
     assert expand(value) == [value]
 
 
@@ -248,7 +248,7 @@ MALFORMED = [
 
 @pytest.mark.parametrize("record", MALFORMED)
 def test_malformed_rows_are_refused_both_as_object_and_as_line(record: dict[str, Any]) -> None:
-    """The typed decode and the exact one draw the same line."""
+    """The typed decode and the exact one draw the same line (CR13)."""
     with pytest.raises(MalformedRowError, match=f"malformed {record['type']} storage row"):
         expand(record)
     line = lossless.encode(record)

@@ -36,7 +36,7 @@ def test_compressors_are_kept_for_the_next_frame(monkeypatch: pytest.MonkeyPatch
 
 
 def test_frames_have_the_originals_bytes() -> None:
-    """Checksum, unknown content size, level 3: the vectors of the file format."""
+    """Checksum, unknown content size, level 3: the vectors of the file format (Z1)."""
     assert frames.compress(b"").hex() == "28b52ffd045801000099e9d851"
     assert frames.compress(b"x\n").hex() == "28b52ffd0458110000780aaefde922"
 
@@ -63,7 +63,7 @@ FOREIGN = [
 @pytest.mark.parametrize("options", FOREIGN)
 @pytest.mark.parametrize("size", [0, 1, 100, 300, 70_000, 300_000])
 def test_frames_of_other_writers_are_read(options: dict[str, int], size: int) -> None:
-    """Content size, single segment, no checksum and any level are fine."""
+    """Content size, single segment, no checksum and any level are fine (Z8)."""
     data = random.Random(size).randbytes(size // 2) + b"a" * (size - size // 2)
     frame = foreign(data, **options)
     assert frames.frame_end(frame + b"rest", 0) == len(frame)
@@ -71,7 +71,7 @@ def test_frames_of_other_writers_are_read(options: dict[str, int], size: int) ->
 
 
 def test_run_length_blocks_and_dictionary_ids_have_their_sizes() -> None:
-    """The structure is followed for every descriptor, also those no writer here emits."""
+    """The structure is followed for every descriptor, also those no writer here emits (Z8)."""
     rle = frames.MAGIC + b"\x00\x58" + (3 | 100 << 3).to_bytes(3, "little") + b"a"
     assert frames.frame_end(rle, 0) == len(rle)
     assert frames.decompress(rle) == b"a" * 100
@@ -83,7 +83,7 @@ def test_run_length_blocks_and_dictionary_ids_have_their_sizes() -> None:
 
 
 def test_a_frame_cut_anywhere_is_torn() -> None:
-    """No prefix of a frame is taken for a whole one or for garbage."""
+    """No prefix of a frame is taken for a whole one or for garbage (Z7)."""
     frame = frames.compress(bytes(range(256)) * 20)
     for size in range(len(frame)):
         found = frames.scan(frame + frame[:size])
@@ -103,14 +103,14 @@ def test_a_frame_cut_anywhere_is_torn() -> None:
     ],
 )
 def test_bytes_that_cannot_be_a_frame_are_refused(buf: bytes, kind: str) -> None:
-    """The error names the place and what is impossible."""
+    """The error names the place and what is impossible (Z7)."""
     with pytest.raises(FrameError) as caught:
         frames.scan(frames.compress(b"x") + buf)
     assert (caught.value.kind, caught.value.offset) == (kind, len(frames.compress(b"x")))
 
 
 def test_a_bad_frame_does_not_decompress() -> None:
-    """A wrong checksum, a wrong block, an early end and trailing bytes are errors."""
+    """A wrong checksum, a wrong block, an early end and trailing bytes are errors (Z4)."""
     frame = frames.compress(b"hello hello hello\n" * 50)
     flipped = bytearray(frame)
     flipped[-1] ^= 1

@@ -30,14 +30,14 @@ IDS = {
 
 @pytest.mark.parametrize(("session_id", "name"), IDS.items())
 def test_ids_become_safe_segments_and_back(session_id: str, name: str) -> None:
-    """Everything outside of the safe characters is escaped by UTF-16 unit."""
+    """Everything outside of the safe characters is escaped by UTF-16 unit (JL1)."""
     assert segment.encode_segment(session_id) == name
     assert segment.decode_segment(name) == session_id
 
 
 @given(texts.filter(bool))
 def test_segments_never_leave_the_root(session_id: str) -> None:
-    """No separator, no dot name, one segment, and different ids differ."""
+    """No separator, no dot name, one segment, and different ids differ (JL2)."""
     name = segment.encode_segment(session_id)
     assert re.fullmatch(r"[A-Za-z0-9._~-]+", name)
     assert name not in (".", "..")
@@ -77,13 +77,13 @@ PROJECTS = {
 
 @pytest.mark.parametrize(("cwd", "name"), PROJECTS.items())
 def test_working_directories_become_project_keys(cwd: str, name: str) -> None:
-    """Runs of separators become one dash, leading dashes go."""
+    """Runs of separators become one dash, leading dashes go (JL4)."""
     assert segment.project_key(cwd) == name
 
 
 @given(st.text(min_size=1, max_size=400))
 def test_project_keys_are_bounded(cwd: str) -> None:
-    """At most 255 characters, all safe."""
+    """At most 255 characters, all safe (JL4)."""
     assert re.fullmatch(r"--[A-Za-z0-9._~-]{1,251}--", segment.project_key(cwd))
 
 

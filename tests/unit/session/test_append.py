@@ -121,7 +121,7 @@ def test_an_empty_session_has_no_last_time() -> None:
 def test_what_could_not_be_loaded_is_refused_and_changes_nothing(
     type_: Any, data: Any, options: dict[str, Any], field: str
 ) -> None:
-    """L2, SE17, SE18, SE35, SE36, SE38, SE39, RH6, RH7: refused by field name, state as before."""
+    """L2, SE17, SE18, SE35, SE36, SE38, SE39, RH6, RH7: refused by field name, state as before (JL93)."""
     session = fresh(strict=False)
     before = _state(session)
     with pytest.raises(InvalidEventError) as caught:

@@ -155,3 +155,26 @@ def test_result_data_has_wire_order(started: bool) -> None:
     assert list(data["message"]) == ["id", "role", "source", "content"]
     assert list(data["message"]["content"][0]) == ["type", "toolCallId", "isError", "content"]
     assert (data["turn"], data["step"], data["message"]["id"]) == (2, 3, "m")
+
+
+def test_a_call_without_an_id_blocks_nothing() -> None:
+    """R1, L2: nothing can answer an empty id, so a step ends without one and a repair makes none."""
+    session = Session.create("s")
+    session.append("turn/start", {"turn": 1})
+    session.append("step/start", {"turn": 1, "step": 1})
+    message = {
+        "role": "assistant",
+        "content": [{"type": "tool-call", "id": "", "name": "shell", "arguments": "{}"}],
+        "source": {"kind": "model", "provider": "acme", "model": "a1"},
+        "id": "m-1",
+    }
+    session.append("assistant/message", {"turn": 1, "step": 1, "message": message}, surface_op="append")
+    call_data = {"turn": 1, "step": 1, "callId": "", "name": "shell", "arguments": "{}"}
+    session.append("tool/call", call_data)
+    closers = interrupted_turn_closers(session.events)
+    assert [closer.type for closer in closers] == ["step/end", "turn/end"]
+    restored = Session.restore(session.header, EventLog([*session.events, *closers]))
+    assert (restored.open_turn, restored.pending_calls) == (None, ())
+    assert Session.restore(session.header, EventLog(session.events)).pending_calls == ()
+    session.append("step/end", {"turn": 1, "step": 1})
+    session.append("turn/end", {"turn": 1, "reason": {"kind": "completed"}})
