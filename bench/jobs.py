@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import turnlog
+from bench.exports import export_fill, export_load, export_one
 from turnlog import LiveSession
 
 Args = dict[str, Any]
@@ -212,7 +213,22 @@ async def start(_: Args) -> Figures:
 
 JOBS: dict[str, Callable[[Args], Coroutine[Any, Any, Figures]]] = {
     job.__name__: job
-    for job in (append, stream, turns, single, create, inspect, tail, listing, fill, fill_many, start)
+    for job in (
+        append,
+        stream,
+        turns,
+        single,
+        create,
+        inspect,
+        tail,
+        listing,
+        fill,
+        fill_many,
+        start,
+        export_fill,
+        export_load,
+        export_one,
+    )
 }
 
 

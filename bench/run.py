@@ -16,7 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.databases import databases
+from bench.exports import FORMS
 from bench.measure import Figures, floors, in_turn, ours, theirs
+from bench.postgres import postgres
 from tests.interop.peer_process import install_packages
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
@@ -202,7 +205,40 @@ def listing(scale: Scale, place: Path) -> Iterator[Row]:
             yield Row(name, _ms(mine["page_s"]), "–", "–", "≤ 150 ms", mine["page_s"] <= 0.15)
 
 
-PARTS = {part.__name__: part for part in (producer, flushing, creating, reading, listing)}
+def exporting(scale: Scale, place: Path) -> Iterator[Row]:
+    """Export a long session to each form: speed by the bytes of the log, memory beside merely reading it."""
+    events = max(size for size in scale.sizes if size <= 100_000)
+    with tempfile.TemporaryDirectory(dir=place) as root:
+        args = {"root": root, "compression": "zstd", "id": "big"}
+        ours("export_fill", events=events, **args)
+
+        def loading(_: Path) -> Figures:
+            return ours("export_load", **args)
+
+        def export_to(form: str) -> Callable[[Path], Figures]:
+            return lambda _: ours("export_one", form=form, **args)
+
+        found = in_turn(
+            max(1, scale.runs // 2), {"load": loading, **{form: export_to(form) for form in FORMS}}, place
+        )
+        read = found["load"]
+        for form in FORMS:
+            mine = found[form]
+            speed = mine["log_bytes"] / mine["total_s"] / 1e6
+            more = (mine["peak_rss"] - read["peak_rss"]) / MIB
+            yield Row(
+                f"export {events:,} events ({mine['log_bytes'] / 1e6:.1f} MB) to {form}",
+                f"{speed:.0f} MB/s ({_ms(mine['total_s'])}), peak {mine['peak_rss'] / MIB:.0f} MiB",
+                f"reading it alone {_ms(read['total_s'])}, the export {more:+.0f} MiB",
+                "–",
+                "–",
+            )
+
+
+PARTS = {
+    part.__name__: part
+    for part in (producer, flushing, creating, reading, listing, exporting, databases, postgres)
+}
 
 
 def report(rows: list[Row], command: str) -> str:

@@ -12,6 +12,10 @@ need strace strace            # kills and failures injected at a chosen system c
 need fusermount3 fuse3        # the file system that drops unsynced data
 need mkfs.ext4 e2fsprogs      # a real small file system that runs full
 need mount mount
+need chromium chromium        # opens the HTML pages as readers do
+need ip iproute2              # network namespaces: hosts of their own
+# The server's programs are not on the PATH; tests start a cluster of their own with them.
+ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null 2>&1 || missing="$missing postgresql"
 missing=${missing# }
 [ -n "$missing" ] || exit 0
 echo "installing: $missing"

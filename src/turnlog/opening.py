@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypedDict, Unpack, cast
 from urllib.parse import parse_qsl
 
-from turnlog.errors import UsageError, quote
+from turnlog.errors import UsageError, quote, without_secrets
 from turnlog.persistence.attachments import AttachmentStore
 from turnlog.persistence.awaitable_context import AwaitableContext
 from turnlog.persistence.coordinator import PersistenceCoordinator
@@ -44,6 +44,11 @@ class StoreOptions(TypedDict, total=False):
     """Bytes that those may hold together."""
 
 
+def _shown(url: str) -> str:
+    """Quote a store URL for a message, without the password it may hold."""
+    return quote(without_secrets(url))
+
+
 @dataclass(frozen=True, slots=True)
 class StoreURL:
     """A store URL taken apart: `scheme:location?key=value&key=value`."""
@@ -67,13 +72,13 @@ class StoreURL:
             UsageError: The location is empty, or holds a NUL, or `~` has no home.
         """
         if not self.location:
-            raise UsageError(f"{quote(self.text)} names no folder; write {self.scheme}:PATH")
+            raise UsageError(f"{_shown(self.text)} names no folder; write {self.scheme}:PATH")
         if "\0" in self.location:
-            raise UsageError(f"{quote(self.text)} holds a NUL byte, which no path may hold; remove it")
+            raise UsageError(f"{_shown(self.text)} holds a NUL byte, which no path may hold; remove it")
         expanded = os.path.expanduser(self.location)  # Path raises RuntimeError without a home
         if expanded.startswith("~"):
             raise UsageError(
-                f"{quote(self.text)} names a home folder that is not known; write the path in full"
+                f"{_shown(self.text)} names a home folder that is not known; write the path in full"
             )
         return Path(os.path.abspath(expanded))  # resolve() would follow symlinks
 
@@ -89,7 +94,7 @@ class StoreURL:
         for name in self.parameters:
             if name not in names:
                 known = f"it takes {', '.join(names)}" if names else "it takes none"
-                raise UsageError(f"{quote(self.text)} has the unknown option {quote(name)}; {known}")
+                raise UsageError(f"{_shown(self.text)} has the unknown option {quote(name)}; {known}")
 
     def choice(self, name: str, *values: str) -> str | None:
         """Return a parameter that has one of a few values, or None when it is absent.
@@ -107,7 +112,7 @@ class StoreURL:
         value = self.parameters.get(name)
         if value is not None and value not in values:
             raise UsageError(
-                f"{quote(self.text)} has {name}={quote(value)}; {name} is one of {', '.join(values)}"
+                f"{_shown(self.text)} has {name}={quote(value)}; {name} is one of {', '.join(values)}"
             )
         return value
 
@@ -140,17 +145,17 @@ def parse_store_url(url: str) -> StoreURL:
     """
     scheme, colon, rest = url.partition(":")
     if not colon or not scheme.isascii() or not scheme.replace("+", "").replace("-", "").isalnum():
-        raise UsageError(f"{quote(url)} is not a store URL; write jsonl:PATH for a folder, or memory:")
+        raise UsageError(f"{_shown(url)} is not a store URL; write jsonl:PATH for a folder, or memory:")
     location, _, query = rest.partition("?")
     parameters: dict[str, str] = {}
     if query:
         try:
             pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True, errors="strict")
         except ValueError as error:
-            raise UsageError(f"{quote(url)} has options that are not key=value pairs joined by &") from error
+            raise UsageError(f"{_shown(url)} has options that are not key=value pairs joined by &") from error
         for name, value in pairs:
             if name in parameters:
-                raise UsageError(f"{quote(url)} gives the option {quote(name)} twice; give it once")
+                raise UsageError(f"{_shown(url)} gives the option {quote(name)} twice; give it once")
             parameters[name] = value
     return StoreURL(scheme.lower(), location, parameters, url)
 
@@ -160,7 +165,7 @@ def _memory(url: StoreURL) -> OpenedBackend:
 
     url.accept()
     if url.location:
-        raise UsageError(f"{quote(url.text)} names a place; a memory store has none, write memory:")
+        raise UsageError(f"{_shown(url.text)} names a place; a memory store has none, write memory:")
     return OpenedBackend(MemoryBackend())
 
 
@@ -214,7 +219,7 @@ def _factory(url: StoreURL) -> BackendFactory:
             return cast("BackendFactory", entry.load())
     known = sorted({*_BUILT_IN, *(entry.name for entry in found)})
     raise UsageError(
-        f"{quote(url.text)} has the scheme {quote(url.scheme)}, which no installed backend serves; "
+        f"{_shown(url.text)} has the scheme {quote(url.scheme)}, which no installed backend serves; "
         f"known schemes are {', '.join(known)} (for a folder write jsonl:PATH)"
     )
 
@@ -224,7 +229,8 @@ def open(url: str, **options: Unpack[StoreOptions]) -> AwaitableContext[SessionS
 
     Args:
         url: `jsonl:PATH`, `jsonl:PATH?compression=none|zstd`, with `&mixed=1` against the encoding that the
-            root already has, `memory:`, or the scheme of an installed backend. `~` is expanded.
+            root already has, `sqlite:PATH`, `memory:`, or the scheme of an installed backend; `~` is
+            expanded.
         options: See `StoreOptions`.
 
     Returns:

@@ -402,6 +402,10 @@ def test_damage_in_a_file_from_elsewhere_names_that_file(cli: Cli, root: Path, t
     result = cli("events", elsewhere, "--json")
     error = json.loads(result.err)["error"]
     assert (result.code, error["code"], error["path"]) == (3, "corrupt-log", str(elsewhere))
+    looked = cli("inspect", elsewhere)
+    assert looked.code == 3
+    assert "mail.jsonl" in looked.out
+    assert "turnlog-" not in looked.out, "the temporary copy is nobody's business"
 
 
 # -- the documentation ---------------------------------------------------------------------------

@@ -53,13 +53,20 @@ def have_strace() -> bool:
     return shutil.which("strace") is not None
 
 
-def run_writer(writer: Callable[[int], None], trace: Path, kill_at: KillPoint | None = None) -> Outcome:
-    """Run `writer(ack_fd)` in a forked child under strace, killing it at `kill_at`.
+def run_writer(
+    writer: Callable[[int], None],
+    trace: Path,
+    kill_at: KillPoint | None = None,
+    *,
+    fault: str = "signal=SIGKILL",
+) -> Outcome:
+    """Run `writer(ack_fd)` in a forked child under strace, killing it, or doing something else, at `kill_at`.
 
     Args:
         writer: Writes one line to the descriptor after each acknowledgement; called once strace is attached.
         trace: Where strace writes its record.
-        kill_at: The call at whose entry the whole process dies; None counts calls only.
+        kill_at: The call at whose entry the fault is injected; None counts calls only.
+        fault: What happens there in the notation of strace: by default the whole process dies.
 
     Raises:
         RuntimeError: The writer failed by itself, which no kill explains.
@@ -71,7 +78,7 @@ def run_writer(writer: Callable[[int], None], trace: Path, kill_at: KillPoint | 
         _child(writer, go_read, ack_write)
     os.close(go_read)
     os.close(ack_write)
-    inject = [] if kill_at is None else ["-e", f"inject={kill_at.syscall}:signal=SIGKILL:when={kill_at.nth}"]
+    inject = [] if kill_at is None else ["-e", f"inject={kill_at.syscall}:{fault}:when={kill_at.nth}"]
     command = ["strace", "-f", "-qq", "-o", str(trace), "-e", f"trace={_known()}", *inject, "-p", str(pid)]
     with subprocess.Popen(command, stderr=subprocess.PIPE) as tracer:
         _await_attached(pid, tracer)

@@ -57,9 +57,9 @@ def stop_once(backend: SqliteBackend, position: str) -> None:
         stop()
 
     if position == "before-begin":
-        writer._connection = before  # type: ignore[method-assign]
+        writer._connection = before  # type: ignore[method-assign]  # once only
     else:
-        writer._run_group = after  # type: ignore[method-assign]
+        writer._run_group = after  # type: ignore[method-assign]  # once only
 
 
 async def writer_a(path: Path, position: str, out: int) -> None:

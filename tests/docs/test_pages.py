@@ -16,6 +16,20 @@ PAGES = sorted(
 )
 
 
+@pytest.fixture(autouse=True)
+def _server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the page about PostgreSQL a server with an empty database, by the driver's own variables."""
+    if "docs/postgresql.md" not in request.node.nodeid:
+        return
+    from tests.postgres_cluster import PORT, shared_cluster  # starts a server: only where it is needed
+
+    cluster = shared_cluster()
+    cluster.admin().execute("drop database if exists agents")
+    cluster.admin().execute("create database agents")
+    for name, value in (("HOST", str(cluster.home)), ("PORT", str(PORT)), ("USER", "turnlog")):
+        monkeypatch.setenv(f"PG{name}", value)
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_page_runs(page: str, tmp_path: Path) -> None:
     """A reader who follows the page from top to bottom sees what it shows."""

@@ -58,24 +58,27 @@ def _version(node: Path) -> tuple[int, ...]:
     return tuple(int(part) for part in text.strip().lstrip("v").split("."))
 
 
-def install_packages() -> None:
-    """Install the pinned npm packages beside `peer.mjs`, once.
+def install_packages(folder: Path = PEER) -> None:
+    """Install the npm packages that a folder pins, once.
+
+    Args:
+        folder: Where `package-lock.json` is; the original's by default.
 
     Raises:
         PeerUnavailable: npm is missing or failed; its last lines are in the message.
     """
-    stamp = PEER / "node_modules" / ".installed"
-    lock = (PEER / "package-lock.json").read_bytes()
+    stamp = folder / "node_modules" / ".installed"
+    lock = (folder / "package-lock.json").read_bytes()
     if stamp.exists() and stamp.read_bytes() == lock:
         return
     node = find_node()
     npm = node.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     command = [str(node), str(npm)] if npm.exists() else ["npm"]
     if not npm.exists() and shutil.which("npm") is None:
-        raise PeerUnavailable("needs npm to install the original's packages")
+        raise PeerUnavailable("needs npm to install the packages of this lane")
     done = subprocess.run(
         [*command, "ci", "--omit=optional", "--ignore-scripts", "--no-audit", "--no-fund"],
-        cwd=PEER,
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,

@@ -87,7 +87,13 @@ class MemoryTear:
     """The torn marker: where the torn bytes begin and which events their whole blocks gave back."""
 
     offset: int
+    size: int
     recovered: tuple[SessionEvent, ...]
+
+    @property
+    def recovered_events(self) -> int:
+        """How many events the torn bytes gave back; shown to people, as are `offset` and `size`."""
+        return len(self.recovered)
 
 
 class MemoryMedium:
@@ -192,7 +198,7 @@ class MemoryBackend:
         marker = None
         if stored.torn:
             recovered = tuple(result.log.iter_from(result.committed_seq))
-            marker = MemoryTear(result.committed_bytes, recovered)
+            marker = MemoryTear(result.committed_bytes, len(stored.torn), recovered)
         return StoredPrefix(meta, result.log, stored.revision, marker)
 
     async def read_stored_revision(self, session_id: str) -> str | None:
@@ -210,7 +216,8 @@ class MemoryBackend:
         if stored.torn:
             whole = await self.load_stored(session_id)
             assert whole is not None
-            return StoredPrefix(meta, part_of(whole.events, seq, limit), stored.revision)
+            safe = whole.events.snapshot(upto=stored.next_seq)  # what a torn frame gives back is not durable
+            return StoredPrefix(meta, part_of(safe, seq, limit), stored.revision)
         last = stored.next_seq if limit is None else first + limit - 1
         wanted = [frame for frame in stored.frames if frame.last_seq >= first and frame.first_seq <= last]
         self.frames_decoded += len(wanted)

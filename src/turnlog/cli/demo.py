@@ -29,7 +29,7 @@ from turnlog.cli.demo_agent import Office, second_turn
 from turnlog.cli.examine import closer_name, examine
 from turnlog.cli.options import STORE_GIVEN, Settings, pass_settings, run, shared_options
 from turnlog.cli.terminal import STATUS_STYLES, Screen, screen
-from turnlog.errors import TurnlogError, UsageError
+from turnlog.errors import TurnlogError, UsageError, without_secrets
 from turnlog.opening import parse_store_url
 from turnlog.session.ids import new_session_id
 from turnlog.transcripts import text
@@ -331,12 +331,13 @@ def demo(settings: Settings, keep: bool, compression: str | None) -> None:
             raise UsageError("the demo kills a process, and a memory store dies with it; use jsonl:PATH")
         narration = Narration(out)
         out.write(Text("An agent that pays invoices is killed in the middle of a payment.", "bold"))
-        narration.say("store", url)
+        narration.say("store", without_secrets(url))
         story = Demo(url, office, narration)
         story.run()
         narration.end()
         if keep or own_store:
-            out.write(Text(f"Look at it: turnlog --store '{url}' show {story.session_id}", "dim"))
+            shown = without_secrets(url)
+            out.write(Text(f"Look at it: turnlog --store '{shown}' show {story.session_id}", "dim"))
         else:
             out.write(Text("The temporary store is gone; with --keep it stays, to be looked at.", "dim"))
     finally:

@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import turnlog
-from turnlog.errors import CorruptLogError, SessionNotFoundError, UnsupportedFormatError, UsageError
+from turnlog.cli.targets import relocated
+from turnlog.errors import (
+    CorruptLogError,
+    LogError,
+    SessionNotFoundError,
+    UnsupportedFormatError,
+    UsageError,
+)
 from turnlog.events.batch import StoredFrame
 from turnlog.events.chunk_runs import Row
 from turnlog.persistence.backend import Status
@@ -93,12 +100,15 @@ async def status_of(store: turnlog.SessionStore, session_id: str) -> turnlog.Ses
     raise SessionNotFoundError(session_id=session_id)
 
 
-async def examine(store: turnlog.SessionStore, session_id: str) -> Examination:
+async def examine(
+    store: turnlog.SessionStore, session_id: str, *, copied_from: str | None = None
+) -> Examination:
     """Say what a log holds, damaged or not.
 
     Args:
         store: The open store.
         session_id: The whole id.
+        copied_from: The file that people know, where the store holds a temporary copy of it.
 
     Returns:
         The facts; damage and unknown formats are facts, too.
@@ -112,17 +122,21 @@ async def examine(store: turnlog.SessionStore, session_id: str) -> Examination:
     try:
         inspection = await store.inspect(session_id)
     except CorruptLogError as error:
-        found.status, found.problem = "corrupt", str(error)
+        found.status, found.problem = "corrupt", str(_about(error, copied_from))
         await _add_readable(store, found)
         if not found.damage:
             found.damage.append({"line": error.line, "offset": error.offset, "kind": error.kind})
     except UnsupportedFormatError as error:
-        found.status, found.problem = "unsupported", str(error)
+        found.status, found.problem = "unsupported", str(_about(error, copied_from))
         await _add_readable(store, found)
         found.damage.clear()
     else:
         _add_inspection(found, inspection, is_live=info.status == "live")
     return found
+
+
+def _about(error: LogError, copied_from: str | None) -> LogError:
+    return error if copied_from is None else relocated(error, copied_from)
 
 
 def _add_inspection(found: Examination, inspection: SessionInspection, *, is_live: bool) -> None:

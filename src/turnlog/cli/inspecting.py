@@ -39,7 +39,7 @@ def inspect(settings: Settings, session: str) -> None:
 
 async def _inspect(settings: Settings, session: str) -> None:
     async with opened(settings, session) as target:
-        found = await examine(target.store, target.session_id)
+        found = await examine(target.store, target.session_id, copied_from=target.copied_from)
     out = screen()
     if settings.as_json:
         out.json(found.as_json())

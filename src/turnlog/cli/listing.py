@@ -13,6 +13,7 @@ import click
 import turnlog
 from turnlog.cli.options import Settings, pass_settings, run, shared_options
 from turnlog.cli.terminal import Column, notice, screen
+from turnlog.errors import without_secrets
 from turnlog.persistence.backend import Status
 from turnlog.transcripts import text
 
@@ -54,7 +55,7 @@ def list_sessions(settings: Settings, limit: int | None, status: Status | None, 
         return
     if not found:
         if not settings.quiet:
-            notice(f"no sessions in {settings.url}")
+            notice(f"no sessions in {without_secrets(settings.url)}")
         return
     now = time.time_ns() // 1_000_000
     out.table(_COLUMNS, [_cells(info, now) for info in shown])

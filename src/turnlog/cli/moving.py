@@ -131,7 +131,8 @@ def _describe(saved: Salvage) -> None:
     if saved.header_lost:
         out.write("lost    the header; the new one holds the id and a time only")
     if saved.set_aside:
-        out.write(f"aside   {text.count(len(saved.set_aside), 'event')} that refer to lost ones, kept whole")
+        what = "it as it stands" if len(saved.set_aside) == 1 else "them as they stand"
+        out.write(f"aside   {text.count(len(saved.set_aside), 'event')}, kept whole; no session takes {what}")
     for finding in saved.findings[:FINDINGS_SHOWN]:
         out.write(f"damage  {finding_line(finding)}")
     if len(saved.findings) > FINDINGS_SHOWN:

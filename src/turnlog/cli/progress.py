@@ -1,7 +1,7 @@
 """Progress bars for long work, on a terminal only.
 
-Owns the one loop in which commands read every event of a session, and counting sessions. A bar goes to standard error, so that it
-never mixes with the output, and is gone when the work is done.
+Owns the one loop in which commands read every event of a session, and counting sessions. A bar goes to
+standard error, so that it never mixes with the output, and is gone when the work is done.
 """
 
 from __future__ import annotations

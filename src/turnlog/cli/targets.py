@@ -24,6 +24,7 @@ from turnlog.errors import (
     UnsupportedFormatError,
     UsageError,
     quote,
+    without_secrets,
 )
 from turnlog.events import frames
 from turnlog.events.header import SessionHeader, parse_header_line
@@ -52,6 +53,8 @@ class Target:
     session_id: str
     place: str
     """The store's URL or the file's path, as people gave it."""
+    copied_from: str | None = None
+    """The file of which the store holds a temporary copy, or None for a store in place."""
 
 
 @asynccontextmanager
@@ -90,9 +93,9 @@ async def opened(
         )
     async with _copied(path) as (store, header):
         try:
-            yield Target(store, header.id, str(path))
+            yield Target(store, header.id, str(path), copied_from=str(path))
         except LogError as error:
-            raise _relocated(error, str(path)) from error
+            raise relocated(error, str(path)) from error
 
 
 def log_file(name: str) -> Path | None:
@@ -149,9 +152,9 @@ async def _resolve(store: turnlog.SessionStore, url: str, name: str, *, exact: b
         found = sorted([i async for i in _ids(store) if i.startswith(name)])
     if len(found) > 1:
         shown = ", ".join(found[:CANDIDATES]) + (", …" if len(found) > CANDIDATES else "")
-        raise UsageError(f"{quote(name)} begins {len(found)} ids in {url}: {shown}")
+        raise UsageError(f"{quote(name)} begins {len(found)} ids in {without_secrets(url)}: {shown}")
     if not found:
-        raise NothingNamedError(session_id=name, store=url, is_exact=exact)
+        raise NothingNamedError(session_id=name, store=without_secrets(url), is_exact=exact)
     return found[0]
 
 
@@ -197,8 +200,16 @@ def _header(content: bytes, *, is_zstd: bool, path: Path) -> SessionHeader:
     return parse_header_line(first[: first.find(b"\n") + 1], path=str(path))
 
 
-def _relocated(error: LogError, path: str) -> LogError:
-    """Say about the file what was found in its copy."""
+def relocated(error: LogError, path: str) -> LogError:
+    """Say about a file what was found in its copy.
+
+    Args:
+        error: What reading the copy raised.
+        path: The file as people gave it.
+
+    Returns:
+        The same finding about `path`; an error that names no path as it is.
+    """
     if isinstance(error, CorruptLogError):
         return CorruptLogError(
             session_id=error.session_id,

@@ -207,7 +207,8 @@ class OptionalHooks(Protocol):
         """Read at most `limit` events from `seq` (inclusive) on; a negative `seq` counts from the end.
 
         `events.first_seq` of the result is the seq the read really began at; it is the end of the log
-        when `seq` lies beyond it. Raises like `load_stored`, for the part that was read.
+        when `seq` lies beyond it. Nothing of a torn tail is in it: that is durable only after a repair.
+        Raises like `load_stored`, for the part that was read.
         """
 
     def scan_stored(self, session_id: str) -> AsyncIterator[StoredFrame | Damage]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from turnlog.errors import SessionBusyError, SessionCollisionError, SessionExistsError
+from turnlog.errors import SessionBusyError, SessionCollisionError, SessionExistsError, UsageError
 from turnlog.events.batch import EncodedBatch
+from turnlog.events.header import header_line
 from turnlog.events.log import EventLog, same_events
 from turnlog.persistence.reading import check_header
 from turnlog.persistence.summaries import RowSummary
@@ -80,7 +81,7 @@ class Carrier:
         if stored is None:
             raise SessionBusyError(session_id=self._meta.id)  # deleted in between
         check_header(self._meta.id, stored.meta, None)
-        if stored.meta.to_dict() != self._meta.to_dict():
+        if header_line(stored.meta) != header_line(self._meta):
             raise self._collision("the stored header is another one")
         self._held, self._torn = stored.events, stored.torn_marker
 
@@ -124,6 +125,7 @@ class Carrier:
 
         Raises:
             SessionCollisionError: More is stored than has come.
+            UsageError: There is no event, and the backend cannot store a header alone.
             TurnlogError: As `put`.
         """
         if self._held.next_seq > self.next_seq:
@@ -132,9 +134,12 @@ class Carrier:
 
     async def _finish(self) -> None:
         await self._cut()
-        if not self._stored and self._books.hooks.has_header_only:
-            claim = self._books.claims.get(self._meta.id)
-            await self._books.hooks.materialize_header(self._meta, claim=claim)
+        if self._stored:
+            return
+        hooks = self._books.hooks
+        if not hooks.has_header_only:
+            raise UsageError(f"the {hooks.name} backend cannot store a session without events")
+        await hooks.materialize_header(self._meta, claim=self._books.claims.get(self._meta.id))
 
     async def _append(self, batch: EncodedBatch) -> None:
         await self._cut()

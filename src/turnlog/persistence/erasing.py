@@ -202,10 +202,9 @@ async def _mentions(coordinator: PersistenceCoordinator, other: str | None, name
     try:
         async with aclosing(books.hooks.scan(other)) as pieces:
             async for piece in pieces:
-                if not isinstance(piece, Damage):
-                    found |= mentioned_attachments(piece.rows)
-                elif piece.size:
+                if isinstance(piece, Damage):
                     return set(names)
+                found |= mentioned_attachments(piece.rows)
     except (CorruptLogError, UnsupportedFormatError):
         return set(names)
     return found

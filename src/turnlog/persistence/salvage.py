@@ -43,8 +43,6 @@ SET_ASIDE: Final = "turnlog/set-aside"
 Keep: TypeAlias = Literal["all", "prefix"]
 """`all` keeps every readable event; `prefix` only what stands before the first gap, up to a turn's end."""
 
-_TRIES: Final = 100
-
 
 @dataclass(frozen=True, slots=True)
 class Salvage:
@@ -61,7 +59,8 @@ class Salvage:
     missing: tuple[Missing, ...]
     """Which these are."""
     set_aside: tuple[int, ...]
-    """Seqs of saved events that refer to lost ones and are kept inside a `turnlog/set-aside` event."""
+    """Seqs of saved events that no session accepts, most often because they refer to lost ones; each is kept
+    whole inside a `turnlog/set-aside` event."""
     header_lost: bool
     """Whether the header could not be read, so that the new one holds the id and a time only."""
     findings: tuple[Finding, ...]
@@ -150,7 +149,7 @@ def _new_log(look: Look, header: SessionHeader, keep: Keep) -> tuple[EventLog, d
     aside: dict[int, str] = {}
     log = _accepted(rows, header.id, aside)
     registry: SessionRegistry[Session] = SessionRegistry(Session)
-    for _ in range(_TRIES):
+    while True:
         try:
             prepare_stored(registry, header.id, StoredPrefix(header, log.snapshot(), None), None)
         except CorruptLogError as error:
@@ -160,8 +159,7 @@ def _new_log(look: Look, header: SessionHeader, keep: Keep) -> tuple[EventLog, d
             aside[error.seq] = error.reason
             log = _accepted(rows, header.id, aside)
         else:
-            break
-    return log, aside
+            return log, aside
 
 
 def _prefix(rows: Iterable[Row]) -> list[Row]:

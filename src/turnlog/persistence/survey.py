@@ -121,7 +121,7 @@ def survey(pieces: Iterable[StoredFrame | Damage]) -> Survey:
             expected, explained = row.last_seq + 1, False
         else:
             stray.append(item)
-            explained = explained or item.row.first_seq not in kept
+            explained = explained or _stray_kind(item.row, kept) != "repeat"
     findings += _strays(stray, kept)
     return Survey(tuple(placed[index].row for index in chosen), tuple(findings), tuple(missing))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from turnlog.errors import BackendError, CorruptLogError, SessionNotFoundError, UnsupportedFormatError
@@ -217,7 +217,9 @@ async def look_at(books: Books, session_id: str, entry: StoredEntry | None = Non
     # A registry of its own: a session that is live here is looked at as it is stored.
     registry: SessionRegistry[Session] = SessionRegistry(Session)
     try:
-        prepared = prepare_stored(registry, session_id, stored, path)
+        # A snapshot, because the session takes its log over and adds to it.
+        own = replace(stored, events=stored.events.snapshot())
+        prepared = prepare_stored(registry, session_id, own, path)
     except (CorruptLogError, UnsupportedFormatError) as error:
         findings += await _refused(books, session_id, stored, error)
         return Look(session_id, stored.meta, status, path, stored, whole, findings, error)
@@ -241,7 +243,8 @@ async def _refused(
     places: dict[int, int] = {}
     for piece in await scanned(books, session_id):
         if not isinstance(piece, Damage):
-            places.update((row.first_seq, at) for at, row in piece.placed() if row.first_seq in refused)
+            for at, row in piece.placed():
+                places.setdefault(row.first_seq, at)
     return tuple(
         Finding(kind, "damage", reason, places.get(seq), seq=None if seq < 0 else seq)
         for seq, (kind, reason) in sorted(refused.items())

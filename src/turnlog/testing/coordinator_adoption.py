@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from turnlog.errors import SessionBusyError, SessionCollisionError, SessionExistsError, TurnlogError
+from turnlog.errors import LogError, SessionBusyError, SessionCollisionError, SessionExistsError, TurnlogError
 from turnlog.events.envelope import SessionEvent
 from turnlog.persistence.coordinator import PersistenceCoordinator
 from turnlog.session.registry import SessionRegistry
@@ -245,6 +245,45 @@ class AdoptionContract(ContractSuite, abstract=True):
                 with pytest.raises(SessionBusyError):
                     await store.delete("s")
             assert dicts((await store.read_from("s", 0)).events) == dicts(session.events)
+
+    @needs(Capability.CLAIMS)
+    async def test_adoption_reads_again_under_its_claim(self, harness: CoordinatorHarness) -> None:
+        """What another writer appends before the claim is taken is not overlooked (W1, L1, CC20)."""
+        events = LogScript().turn().events
+        await store_log(harness, events)
+        registry = SessionRegistry(Session)
+        store = await harness.open(registry=registry)
+        gate = harness.faults(store).hang("claim")
+        session = go_live(registry, "s", seed=events)
+        await gate.entered.wait()
+        async with opened(await harness.open()) as other:
+            await other.append("s", LogScript(len(events), turn=1).turn("theirs").events)
+            expected = dicts((await other.read_from("s", 0)).events)
+        gate.release()
+        await refused(store, session)
+        with pytest.raises(ExceptionGroup):
+            await store.aclose()
+        async with opened(await harness.open()) as after:
+            assert dicts((await after.read_from("s", 0)).events) == expected
+
+    async def test_an_id_that_is_not_drained_is_busy(self, harness: CoordinatorHarness) -> None:
+        """While a disposed session's events cannot be written, nobody else takes its id (D2, PE37)."""
+        registry = SessionRegistry(Session)
+        store = await harness.open(registry=registry, write_window=NEVER)
+        faults = harness.faults(store)
+        first = go_live(registry, "s")
+        append_live(first, LogScript().turn("first").events)
+        faults.fail("append_batch", on=None)
+        registry.detach(first)
+        second = go_live(registry, "s")
+        append_live(second, LogScript().turn("second").events)
+        with pytest.raises(LogError):
+            await store.flush(second)
+        faults.heal()
+        with pytest.raises(ExceptionGroup):
+            await store.aclose()
+        async with opened(await harness.open()) as after:
+            assert dicts((await after.read_from("s", 0)).events) == dicts(first.events)
 
     async def test_one_process_has_one_live_session_per_id(self, harness: CoordinatorHarness) -> None:
         """A second live session with the id of a first one is refused, and the first goes on (W1, JL81)."""

@@ -17,6 +17,7 @@ from turnlog.testing.capabilities import Capability
 from turnlog.testing.coordinator_live import NEVER
 from turnlog.testing.coordinator_prepared import store_sessions
 from turnlog.testing.harness import CoordinatorHarness, opened, read_raw
+from turnlog.testing.manual_time import ManualScheduler, until
 from turnlog.testing.persistence_read import statuses
 from turnlog.testing.scripts import LogScript, append_live, dicts, go_live, header
 from turnlog.testing.suite import ContractSuite, needs
@@ -88,11 +89,32 @@ class ClaimContract(ContractSuite, abstract=True):
             append_live(session, LogScript().turn().events)
             await first.flush(session)
             registry.detach(session)
-            await first.load("s")
+            await until(lambda: harness.faults(first).counts["release"] == 1)
             async with await second.prepare("s"):
                 with pytest.raises(SessionBusyError):
                     await first.prepare("s")
             async with await first.prepare("s") as prepared:
+                assert dicts(prepared.inspection.events) == dicts(session.events)
+
+    @needs(Capability.CLAIMS)
+    async def test_a_late_drain_ends_the_claim(self, harness: CoordinatorHarness) -> None:
+        """A disposed session that a retry has drained at last is let go of (W1, D2)."""
+        clock = ManualScheduler()
+        registry = SessionRegistry(Session)
+        async with (
+            opened(await harness.open(registry=registry, write_window=NEVER, scheduler=clock)) as first,
+            opened(await harness.open()) as second,
+        ):
+            session = go_live(registry, "s")
+            await first.flush(session)
+            append_live(session, LogScript().turn().events)
+            faults = harness.faults(first)
+            faults.fail("append_batch")
+            registry.detach(session)
+            await until(lambda: faults.counts["append_batch"] == 1 and bool(clock.waiting))
+            await clock.advance(max(wait for wait in clock.waiting if wait < NEVER))
+            await until(lambda: faults.counts["append_batch"] == 2 and faults.counts["release"] == 1)
+            async with await second.prepare("s") as prepared:
                 assert dicts(prepared.inspection.events) == dicts(session.events)
 
     @needs(Capability.CLAIMS)

@@ -147,10 +147,12 @@ class CloseContract(ContractSuite, abstract=True):
     async def test_a_closed_store_lets_go_of_live_sessions(self, harness: CoordinatorHarness) -> None:
         """A session outlives its store: it still takes events, and another store may adopt it (D1, CC17)."""
         registry = SessionRegistry(Session)
-        first = await harness.open(registry=registry)
+        first = await harness.open(registry=registry, pending_budget=20_000, pending_reserve=1)
         session = go_live(registry, "s")
         append_live(session, LogScript().turn().events)
         await first.aclose()
+        for _ in range(3):
+            session.append("feedback/record", {"text": "x" * 15_000})
         append_live(session, LogScript(turn=1).turn().events)
         async with opened(await harness.open(registry=registry)) as second:
             await second.flush(session)

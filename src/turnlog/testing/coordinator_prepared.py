@@ -95,6 +95,22 @@ class PreparedContract(ContractSuite, abstract=True):
                     async with await store.prepare("s") as prepared:
                         assert len(prepared.inspection.events) == old + len(more.events)
 
+    @needs(Capability.CLAIMS)
+    async def test_prepare_reads_again_under_its_claim(self, harness: CoordinatorHarness) -> None:
+        """What another writer appends before the claim is taken is in the prepared session (W1, PE25)."""
+        await store_sessions(harness, "s")
+        length = len(LogScript().turn(calls=["c1"]).events)
+        async with opened(await harness.open()) as store:
+            gate = harness.faults(store).hang("claim")
+            preparing = asyncio.ensure_future(store.prepare("s"))
+            await gate.entered.wait()
+            async with opened(await harness.open()) as other:
+                await other.append("s", LogScript(length, turn=1).turn("theirs").events)
+                expected = dicts((await other.read_from("s", 0)).events)
+            gate.release()
+            async with await preparing as prepared:
+                assert dicts(prepared.inspection.events) == expected
+
     async def test_a_repair_is_committed_exactly_once(self, harness: CoordinatorHarness) -> None:
         """Inspecting keeps the repair in memory; preparing commits it, once (R1, PE24)."""
         script = LogScript().turn().start().step().assistant(calls=["c1"])
@@ -175,12 +191,16 @@ class PreparedContract(ContractSuite, abstract=True):
                 for session_id in ("a", "b", "c"):
                     await store.inspect(session_id)
                 assert faults.counts["load_stored"] == 4
-                await store.inspect("b")
                 await store.inspect("c")
+                await store.inspect("b")
                 await store.inspect("held")
                 assert faults.counts["load_stored"] == 4
                 await store.inspect("a")
                 assert faults.counts["load_stored"] == 5
+                await store.inspect("b")
+                assert faults.counts["load_stored"] == 5
+                await store.inspect("c")
+                assert faults.counts["load_stored"] == 6
 
     @needs(Capability.REVISIONS)
     async def test_ready_sessions_are_evicted_by_bytes(self, harness: CoordinatorHarness) -> None:
@@ -235,13 +255,13 @@ class PreparedContract(ContractSuite, abstract=True):
             assert (await store.inspect("s")).meta.id == "s"
 
     async def test_a_failed_repair_gives_the_session_back(self, harness: CoordinatorHarness) -> None:
-        """A repair that failed leaves nothing reserved; the next prepare commits it (R1, PP10)."""
+        """A repair that failed leaves nothing reserved, here or for others (R1, W1, PP10)."""
         await store_sessions(harness, "s", script=LogScript().turn().start().step())
         async with opened(await harness.open()) as store:
             harness.faults(store).fail("commit_repair")
             with pytest.raises(Exception, match="scripted failure"):
                 await store.prepare("s")
-            async with await store.prepare("s") as prepared:
+            async with opened(await harness.open()) as other, await other.prepare("s") as prepared:
                 assert types(prepared.session.events)[-3:] == ["step/end", "turn/end", "session/end-seed"]
 
     async def test_a_lost_reply_of_a_repair_is_no_conflict(self, harness: CoordinatorHarness) -> None:

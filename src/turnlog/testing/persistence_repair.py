@@ -5,6 +5,7 @@ Owns tests only. They use the service and the harness's out-of-band access, noth
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from turnlog.errors import (
     UnexpectedSeqError,
     UnsupportedFormatError,
 )
+from turnlog.persistence.service import SessionInspection
 from turnlog.testing.capabilities import Capability
-from turnlog.testing.harness import Harness, opened, read_raw
+from turnlog.testing.harness import Harness, RawSession, opened, read_raw
 from turnlog.testing.persistence_read import statuses, store_one
 from turnlog.testing.scripts import EPOCH_MS, LogScript, dicts, types
 from turnlog.testing.suite import ContractSuite, needs
@@ -223,9 +225,9 @@ class RepairContract(ContractSuite, abstract=True):
         assert now.extends(clean)
         assert isinstance(torn.log, bytes)
         assert isinstance(now.log, bytes)
-        cut = _after_common_prefix(torn.log, now.log)
-        assert cut
-        assert any(kept and (cut in kept or kept in torn.log) for kept in now.beside.values())
+        kept = [part for part in now.beside.values() if part and torn.log.endswith(part)]
+        assert kept
+        assert now.log.startswith(torn.log[: len(torn.log) - len(kept[0])])
 
     @needs(Capability.TORN_TAIL)
     async def test_a_repaired_torn_log_is_whole_after_a_crash(self, harness: Harness) -> None:
@@ -242,6 +244,48 @@ class RepairContract(ContractSuite, abstract=True):
             view = await third.inspect("s")
             assert dicts(list(view.events)) == loaded
             assert (view.torn, view.closers) == (None, ())
+
+    @needs(Capability.TORN_TAIL)
+    async def test_a_crash_during_a_repair_loses_nothing(self, harness: Harness) -> None:
+        """Whenever a repair is killed, the next reader sees the same log (L1, R1)."""
+        for moment in range(16):
+            session_id = f"s{moment}"
+            script = LogScript().turn().start().step().user()
+            store = await harness.open()
+            await store_one(store, session_id, script)
+            await harness.crash(store)
+            lost = LogScript(len(script.events), turn=2, step=1).chunks("a", "b").assistant().events
+            await harness.tear(session_id, lost)
+            before = await read_raw(harness, session_id)
+            second = await harness.open()
+            shown = dicts((await second.inspect(session_id)).events)
+            task = asyncio.ensure_future(second.load(session_id))
+            await self._let_it_run(harness, session_id, before, task, moment)
+            await harness.crash(second)
+            task.cancel()
+            await asyncio.wait({task}, timeout=0.01)
+            async with opened(await harness.open()) as third:
+                assert dicts((await third.inspect(session_id)).events) == shown
+                assert dicts((await third.load(session_id)).events) == shown
+                assert (await third.inspect(session_id)).torn is None
+
+    async def _let_it_run(
+        self,
+        harness: Harness,
+        session_id: str,
+        before: RawSession | None,
+        task: asyncio.Future[SessionInspection],
+        moment: int,
+    ) -> None:
+        """Let a repair run for a few turns of the loop, or until it has changed something a few times."""
+        if moment % 2:
+            for _ in range(moment * 2):
+                await asyncio.sleep(0)
+            return
+        for _ in range(moment // 2 % 4 + 1):
+            while not task.done() and await read_raw(harness, session_id) == before:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0)
+            before = await read_raw(harness, session_id)
 
     @needs(Capability.PLANT)
     @pytest.mark.parametrize(("version", "direction"), [(1, "newer"), (42, "newer"), (-1, "older")])
@@ -363,9 +407,3 @@ class RepairContract(ContractSuite, abstract=True):
                 with pytest.raises(LogError):
                     await call("s")
         assert await read_raw(harness, "s") == before
-
-
-def _after_common_prefix(longer: bytes, other: bytes) -> bytes:
-    """Return what `longer` holds after the bytes that both begin with."""
-    same = next((n for n, (a, b) in enumerate(zip(longer, other, strict=False)) if a != b), None)
-    return longer[min(len(longer), len(other)) if same is None else same :]

@@ -18,7 +18,7 @@ import pytest
 
 from turnlog.testing.capabilities import Capability
 
-TEST_SECONDS = 10.0
+TEST_SECONDS = 30.0
 """How long one contract test may take before it counts as hanging, in seconds."""
 
 PROMISE = re.compile(r"\b(?:L[1-4]|D[1-4]|R[1-3]|W1|B[1-4]|P1|S1)\b")

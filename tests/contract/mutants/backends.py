@@ -160,6 +160,25 @@ class LosesTheTornEvents(MemoryBackend):
         self.medium.sessions[encode_segment(meta.id)].quarantine.clear()
 
 
+class CutsBeforeItAppends(MemoryBackend):
+    """Repairs in two steps: the torn tail is gone before what it gave up is stored again."""
+
+    async def commit_repair(
+        self,
+        meta: SessionHeader,
+        torn_marker: object | None,
+        closers: Sequence[SessionEvent],
+        *,
+        claim: object | None,
+    ) -> None:
+        stored = self.medium.sessions[encode_segment(meta.id)]
+        torn, stored.torn = stored.torn, b""
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        stored.torn = torn
+        await super().commit_repair(meta, torn_marker, closers, claim=claim)
+
+
 class ConstantRevision(MemoryBackend):
     """Says that nothing has ever changed."""
 

@@ -86,6 +86,13 @@ class TestLosesTheTornEvents(Memory):
     kind = backends.LosesTheTornEvents
 
 
+class TestCutsBeforeItAppends(Memory):
+    """A repair is not atomic."""
+
+    capabilities = MEMORY_CAPABILITIES
+    kind = backends.CutsBeforeItAppends
+
+
 class TestConstantRevision(Memory):
     """The revision does not follow the log."""
 

@@ -416,8 +416,48 @@ async def test_the_summary_is_written_at_each_turn_end(backend: JsonlBackend, ro
     assert (await _one(backend)).summary == structs.replace(SUMMARY, title="title 2")
     await append(backend, batch(3, 1), None)
     assert (await _one(backend)).summary is None
-    path.write_bytes(b"{}")
-    assert (await _one(backend)).summary is None
+    for text in (b"{}", b"", b"\xff"):
+        path.write_bytes(text)
+        assert (await _one(backend)).summary is None
+
+
+async def test_what_a_writer_left_need_not_be_read_again(make: OpenBackend, root: Path) -> None:
+    """B4: while nothing has touched a log since, its header and end are taken from the stamped summary."""
+    backend = make()
+    claim = await backend.claim(META.id, this_process(), meta=META)
+    for part, open_turn, status in (
+        (EncodedBatch.of([event(0, "turn/start", turn=1)]), 1, "interrupted"),
+        (EncodedBatch.of([event(1, "turn/end", turn=1, reason={"kind": "completed"})]), None, "ok"),
+    ):
+        summary = structs.replace(SUMMARY, open_turn=open_turn)
+        await backend.append_batch(
+            META, part, is_materialized=part.first_seq > 0, claim=claim, summary=summary
+        )
+        await backend.release(claim)
+        other = make()
+        entry = await _one(other)
+        assert (entry.status, entry.meta, other.listing.logs_opened) == (
+            status,
+            replace(META, delegation_depth=0),
+            0,
+        )
+        claim = await backend.claim(META.id, this_process())
+    await backend.release(claim)
+
+
+@pytest.mark.parametrize(
+    "header", [b"{}", b"5", header_line(OTHER)[:-1], header_line(META).replace(b"/srv/app", b"/else")[:-1]]
+)
+async def test_a_summary_that_is_not_the_logs_own(make: OpenBackend, root: Path, header: bytes) -> None:
+    """B4: a stamp that fits does not make a foreign header right; the log is looked at."""
+    backend = make()
+    await store(backend, EncodedBatch.of(turn(0)))
+    revision = (await loaded(backend)).revision
+    text = b'{"revision":"%s","summary":{},"header":%s}' % ((revision or "").encode(), header)
+    (root / "--srv-app--" / "s-1" / "summary.json").write_bytes(text)
+    other = make()
+    entry = await _one(other)
+    assert (entry.status, entry.session_id, other.listing.logs_opened) == ("ok", "s-1", 1)
 
 
 async def test_a_summary_that_cannot_be_written_is_no_error(make: OpenBackend, files: FailingFiles) -> None:

@@ -190,7 +190,7 @@ async def test_an_id_alone_is_remembered(backend: JsonlBackend) -> None:
 
 
 async def test_a_remembered_place_that_is_gone(backend: JsonlBackend, root: Path) -> None:
-    """A session that was moved to another project folder is not found in its old place."""
+    """A session that now has another project folder is not found in its old place."""
     await store(backend, batch(0, 1))
     await loaded(backend)
     (root / "--srv-app--").rename(root / "--else--")

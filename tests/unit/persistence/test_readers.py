@@ -320,12 +320,13 @@ async def test_listing_pages_and_merges_live_sessions(world: World) -> None:
 
 
 async def test_a_damaged_log_can_be_scanned(world: World) -> None:
-    """A scan yields what is readable and what is not, and is optional (R2)."""
-    await world.keep("s", LogScript().turn().events)
-    await world.tear("s", LogScript(20, turn=1).turn().events)
+    """A scan yields what is readable, from a torn end too, and what is not; it is optional (R2)."""
+    events = LogScript().turn().events
+    await world.keep("s", events)
+    await world.tear("s", LogScript(len(events), turn=2).turn().events)
     store, faults = world.store()
     found = [part async for part in store.scan("s")]
-    assert [type(part) for part in found] == [StoredFrame, Damage]
+    assert [type(part) for part in found] == [StoredFrame, StoredFrame, Damage]
     assert faults.counts["claim"] == 0
     plain, _ = world.store(without=["scan_stored"])
     with pytest.raises(UsageError):

@@ -21,7 +21,8 @@ from turnlog.backends.io_threads import IoThreads
 from turnlog.backends.jsonl.appending import Appender
 from turnlog.backends.jsonl.claiming import Claims
 from turnlog.backends.jsonl.discovery import Discovery
-from turnlog.backends.jsonl.files import FileLayer, can_write
+from turnlog.backends.jsonl.files import FileLayer
+from turnlog.backends.jsonl.files_by_path import PathFiles
 from turnlog.backends.jsonl.handles import AppendHandle, HandlePool
 from turnlog.backends.jsonl.layout import place_of
 from turnlog.backends.jsonl.listing import Listing
@@ -79,7 +80,7 @@ class JsonlBackend:
         threads: int = _THREADS,
     ) -> None:
         path = os.path.realpath(os.path.abspath(os.fspath(root)))
-        self.files = files if files is not None else FileLayer()
+        self.files = files if files is not None else FileLayer() if FileLayer.can_write else PathFiles()
         self.root = Root(self.files, path, compression=compression, mixed=mixed)
         self.discovery = Discovery(self.files, path)
         self.reader = LogReader(self.files)
@@ -253,7 +254,7 @@ class JsonlBackend:
             claim: What `claim` returned, or None.
             step: The blocking work.
         """
-        _check_platform()
+        self._check_platform()
         assert claim is None or isinstance(claim, JsonlClaim)
 
         def run() -> T:
@@ -288,7 +289,7 @@ class JsonlBackend:
         takeover: bool = False,
     ) -> JsonlClaim:
         """Take the lock in the session folder; the first time, warn where locks may not hold."""
-        _check_platform()
+        self._check_platform()
         if not self._warned:
             self._warned = True
             warning = await self._run(self.root.lock_warning)
@@ -327,6 +328,12 @@ class JsonlBackend:
         self.handles.forget()
         self._threads = None
 
+    def _check_platform(self) -> None:
+        if not self.files.can_write:
+            raise UsageError(
+                "this platform has no file locks that turnlog knows; logs can be read here, but not written"
+            )
+
     # -- threads --------------------------------------------------------------------------------
 
     async def _run(self, work: Callable[[], T]) -> T:
@@ -350,10 +357,3 @@ def _typed(work: Callable[[], T]) -> T:
 
 def _take(source: Iterator[T], count: int) -> list[T]:
     return list(itertools.islice(source, count))
-
-
-def _check_platform() -> None:
-    if not can_write():  # pragma: no cover - every platform of the tests can
-        raise UsageError(
-            "this platform has no file locks that turnlog knows; logs can be read here, but not written"
-        )

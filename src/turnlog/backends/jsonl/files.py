@@ -48,6 +48,9 @@ class FolderEntry(NamedTuple):
 class FileLayer:
     """File calls of the backend; stateless but for counters that tests and benches read."""
 
+    can_write = fcntl is not None and os.open in os.supports_dir_fd
+    """Whether this platform has the locks and folder handles that writing needs."""
+
     def __init__(self) -> None:
         self.syncs = 0
         """Files and folders synced so far."""
@@ -79,7 +82,7 @@ class FileLayer:
         try:
             yield fd
         finally:
-            os.close(fd)
+            self.close(fd)
 
     def make_folder(self, name: str, *, folder: int | None = None) -> bool:
         """Create a folder with mode 0700 whatever the umask; tell whether it was absent."""
@@ -204,8 +207,3 @@ else:
         os.fsync(fd)
 
     _data_sync = getattr(os, "fdatasync", os.fsync)
-
-
-def can_write() -> bool:
-    """Tell whether this platform has the locks and folder handles that writing needs."""
-    return fcntl is not None and os.open in os.supports_dir_fd

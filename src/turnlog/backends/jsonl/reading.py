@@ -244,7 +244,9 @@ class LogReader:
         whole = self.load(place, session_id)
         if whole is None:
             return None
-        return StoredPrefix(whole.meta, part_of(whole.events, seq, limit), whole.revision)
+        tear = whole.torn_marker
+        safe = whole.events.snapshot(upto=tear.next_seq) if isinstance(tear, JsonlTear) else whole.events
+        return StoredPrefix(whole.meta, part_of(safe, seq, limit), whole.revision)
 
     def next_seq(self, place: Place, session_id: str, fd: int, begin: int, size: int) -> int:
         """Return the seq that a log expects next, from its last frame or line alone.
