@@ -1,0 +1,1 @@
+"""Validators: the rules that each provider documents, checked without asking it."""
