@@ -14,7 +14,7 @@ import pytest
 
 from tests.unit.backends.logs import META, batch
 from tests.unit.backends.sqlite.conftest import OpenSqlite
-from turnlog.backends.sqlite import links, place, schema
+from turnlog.backends.sqlite import descriptors, links, place, private_copy, schema
 from turnlog.backends.sqlite.backend import SqliteBackend
 from turnlog.errors import BackendError, BackendUnavailableError, CorruptLogError, UnsupportedFormatError
 
@@ -43,7 +43,7 @@ async def test_files_and_folders_belong_to_the_user_alone(sqlite: SqliteBackend,
 
 
 async def test_every_connection_syncs_fully(sqlite: SqliteBackend, database: Path) -> None:
-    """D2: WAL, synchronous=FULL and secure_delete hold on the connection that writes and on those that read."""
+    """D2: WAL, synchronous=FULL and secure_delete hold on connections that write and that read."""
     await store(sqlite)
     await sqlite.load_stored(META.id)
     found = [settings(link.db) for link in links.open_links(str(database))]
@@ -161,7 +161,7 @@ async def test_a_newer_schema_is_refused(make_sqlite: OpenSqlite, database: Path
             await call
         assert (refused.value.found, refused.value.supported) == (schema.VERSION + 1, schema.VERSION)
         assert refused.value.direction == "newer"
-        assert str(database) in str(refused.value)
+        assert refused.value.path == str(database)
 
 
 async def test_an_older_schema_is_brought_up_by_a_writer_only(
@@ -266,14 +266,17 @@ async def test_without_wal_the_journal_is_synced_fully(
     with caplog.at_level(logging.WARNING, logger="turnlog"):
         await store(backend)
         await backend.append_batch(META, batch(3, 2), is_materialized=True, claim=None, summary=None)
-    [link] = links.open_links(str(database))
-    values = settings(link.db)
-    assert (values["journal_mode"], values["synchronous"]) == ("delete", 3)
+        [link] = links.open_links(str(database))
+        values = settings(link.db)
+        assert (values["journal_mode"], values["synchronous"]) == ("delete", 3)
+        await backend.aclose()
+        backend = make_sqlite(vfs="unix-dotfile")
+        await backend.append_batch(META, batch(5, 1), is_materialized=True, claim=None, summary=None)
     [record] = caplog.records
     assert str(database) in record.getMessage()
     found = await backend.load_stored(META.id)
     assert found is not None
-    assert len(found.events) == 5
+    assert len(found.events) == 6
 
 
 class NoSharedMemory(sqlite3.Connection):
@@ -354,6 +357,12 @@ async def refuses(call):
 async def in_child(backend):
     await refuses(append(backend, 1))
     await refuses(backend.load_stored(META.id))
+    again = SqliteBackend(sys.argv[1])
+    await refuses(append(again, 1))
+    await refuses(again.load_stored(META.id))
+    other = SqliteBackend(sys.argv[1] + ".other")
+    await append(other, 0)
+    await other.aclose()
 
 async def in_parent(backend, child):
     _, status = os.waitpid(child, 0)
@@ -381,7 +390,7 @@ asyncio.run(in_parent(backend, child))
 
 
 def test_no_connection_crosses_a_fork(tmp_path: Path) -> None:
-    """A forked child is refused and leaves the parent's connections and log alone; the parent goes on."""
+    """A forked child leaves its parent's database alone, by old backends and new ones; the parent goes on."""
     path = tmp_path / "sessions.db"
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(path)], capture_output=True, text=True, timeout=60, check=False
@@ -390,3 +399,42 @@ def test_no_connection_crosses_a_fork(tmp_path: Path) -> None:
     db = sqlite3.connect(path)
     assert db.execute("select count(*) from frames").fetchone() == (2,)
     db.close()
+
+
+def locks_on(path: Path) -> int:
+    """Return how many locks this process holds on a file."""
+    inode = path.stat().st_ino
+    lines = Path("/proc/locks").read_text().splitlines()
+    return sum(f" {os.getpid()} " in line and f":{inode} " in line for line in lines)
+
+
+async def test_looking_at_the_file_takes_no_lock_away(make_sqlite: OpenSqlite, database: Path) -> None:
+    """W1: SQLite keeps its lock on the database whatever else this process opens and closes there."""
+    writer = make_sqlite()
+    await store(writer)
+    assert locks_on(database) > 0
+    place.check_head(str(database))
+    private_copy.PrivateCopy(str(database)).remove()
+    reader = make_sqlite()
+    await reader.load_stored(META.id)
+    await reader.aclose()
+    assert locks_on(database) > 0
+    await writer.aclose()
+    file = descriptors.identity(str(database))
+    assert file is not None
+    assert not descriptors.is_in_use(file)
+
+
+async def test_a_descriptor_waits_for_the_last_connection(make_sqlite: OpenSqlite, database: Path) -> None:
+    """A descriptor from before SQLite opened the file is kept, used again, and closed with the last link."""
+    await store(first := make_sqlite())
+    await first.aclose()
+    with descriptors.opened(str(database)) as fd:
+        backend = make_sqlite()
+        await backend.append_batch(META, batch(3, 1), is_materialized=True, claim=None, summary=None)
+    with descriptors.opened(str(database)) as again:
+        assert again == fd
+    assert locks_on(database) > 0
+    await backend.aclose()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)

@@ -1,0 +1,1 @@
+"""The PostgreSQL backend: sessions as rows, frames as `bytea`, leases on the database's clock."""
