@@ -28,12 +28,12 @@ check: $(VENV)/.dev ## Lint, format, types, layers and the gates of documents an
 coverage: $(VENV)/.test ## Branch coverage of events, session, persistence and backends in the in-process tests
 	@$(BIN)/python tools/coverage_floor.py --run --workers $(WORKERS)
 
-soak: $(VENV)/.test ## The crash tests with many more random kills
+soak: $(VENV)/.test ## The crash and fault tests in their long forms
 	@sh tools/services.sh
-	TURNLOG_SOAK=1 $(BIN)/python -m pytest -q tests/crash
+	TURNLOG_SOAK=1 $(BIN)/python -m pytest -q tests/crash tests/faults
 
 bench: $(VENV)/.test ## Measure against the floor and the original; prints ratios from one run
-	$(BIN)/python bench/run.py
+	$(BIN)/python -m bench.run
 
 hooks: ## Install the git hooks: the fast gates run before each commit
 	git config core.hooksPath tools/hooks

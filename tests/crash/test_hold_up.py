@@ -23,7 +23,7 @@ from turnlog.persistence.live_session import LiveSession
 from turnlog.persistence.store import SessionStore
 from turnlog.session.registry import SessionRegistry
 
-ROUNDS = 50
+ROUNDS = 500 if os.environ.get("TURNLOG_SOAK") else 50
 POSITIONS = ("before-write", "before-sync", "before-last-check")
 
 

@@ -14,7 +14,7 @@ import pytest
 import turnlog
 from tests.crash.scenarios import CWD, SESSION_ID, acknowledge, add_turn, check_after_kill, store_url
 
-ROUNDS = 200
+ROUNDS = 2000 if os.environ.get("TURNLOG_SOAK") else 200
 
 
 async def _write_forever(root: Path, compression: str, ack: int) -> None:
