@@ -12,7 +12,7 @@ import platform
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -266,15 +266,19 @@ def report(rows: list[Row], command: str) -> str:
 
 
 def main() -> None:
-    """Run the comparisons and write the report (a quick or partial run only prints it)."""
+    """Run the comparisons and write the report; a quick or partial run only prints it unless told where."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a small run that only prints")
     parser.add_argument(
         "--only", choices=sorted(PARTS), action="append", help="only these parts; prints only"
     )
+    parser.add_argument("--runs", type=int, help="counted rounds of each comparison")
+    parser.add_argument("--output", type=Path, help="where to write the report of a quick or partial run")
     options = parser.parse_args()
     install_packages()
     scale = QUICK if options.quick else FULL
+    if options.runs is not None:
+        scale = replace(scale, runs=options.runs)
     place = Path(__file__).parent / ".work"
     place.mkdir(exist_ok=True)
     rows: list[Row] = []
@@ -286,12 +290,13 @@ def main() -> None:
                 file=sys.stderr,
                 flush=True,
             )
-    text = report(rows, "make bench")
-    if options.quick or options.only:
+    text = report(rows, " ".join(["python -m bench.run", *sys.argv[1:]]))
+    target = options.output or (None if options.quick or options.only else RESULTS)
+    if target is None:
         print(text)
     else:
-        RESULTS.write_text(text)
-        print(f"written to {RESULTS}")
+        target.write_text(text)
+        print(f"written to {target}")
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ async def test_the_stored_text_and_its_tear() -> None:
     assert list(found.events) == events(0, 4)
     part = await backend.load_stored_from(META.id, -1, None)
     assert part is not None
-    assert list(part.events) == events(3, 1)
+    assert list(part.events) == events(1, 1), "what a torn tail gives back is durable only after a repair"
     pieces = [piece async for piece in backend.scan_stored(META.id)]
     assert isinstance(pieces[0], StoredFrame)
     assert any(isinstance(piece, Damage) for piece in pieces)
