@@ -448,6 +448,14 @@ def test_demo_in_a_given_store(process: Cli, cli: Cli, root: Path) -> None:
     assert "✗" not in cli("stats", entry["id"]).out
 
 
+def test_demo_in_a_database(process: Cli, tmp_path: Path) -> None:
+    """The same story on SQLite, where other sessions share the files."""
+    result = process("demo", "--store", f"sqlite:{tmp_path / 'sessions.db'}")
+    assert result.code == 0
+    assert "inspecting changed nothing that is stored" in result.out
+    assert "all 11 claims hold" in result.out
+
+
 def test_demo_says_when_a_claim_does_not_hold(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim that is not so is marked, counted, and makes the command fail."""
     monkeypatch.setattr("turnlog.cli.demo.CLOSERS", ["step/end"])

@@ -24,9 +24,10 @@ import click
 from rich.text import Text
 
 import turnlog
+from turnlog.backends.jsonl.layout import ENCODING_OF_NAME
 from turnlog.cli.boundary import FAILED, Finished
 from turnlog.cli.demo_agent import Office, second_turn
-from turnlog.cli.examine import closer_name, examine
+from turnlog.cli.examine import closer_name, examine, status_of
 from turnlog.cli.options import STORE_GIVEN, Settings, pass_settings, run, shared_options
 from turnlog.cli.terminal import STATUS_STYLES, Screen, screen
 from turnlog.errors import TurnlogError, UsageError, without_secrets
@@ -141,6 +142,8 @@ class Demo:
         self.office = office
         self.tell = narration
         self.session_id = new_session_id()
+        self.untouched = "nothing"
+        """What a reader must not change, in the words of the store at hand."""
         self.acknowledged: list[dict[str, Any]] = []
 
     def run(self) -> None:
@@ -176,10 +179,10 @@ class Demo:
         """Look at what is left without touching it; returns the closers that a repair would add."""
         self.tell.title("Inspect", "this process reads what is left")
         async with turnlog.open(self.url) as store:
-            before = self._disk(store)
+            before = await self._traces(store)
             found = await examine(store, self.session_id)
             stored = await self._stored(store)
-            after = self._disk(store)
+            after = await self._traces(store)
         acknowledged = len(self.acknowledged)
         self.tell.say("status", found.status, STATUS_STYLES.get(found.status, ""))
         self.tell.say("events", f"{acknowledged} were acknowledged, {len(stored)} are stored")
@@ -193,7 +196,7 @@ class Demo:
             "the call that was running and the call that never started are told apart",
             names == CLOSERS,
         )
-        self.tell.claim("inspecting changed no byte on disk", before == after)
+        self.tell.claim(f"inspecting changed {self.untouched}", before == after)
         return names
 
     async def repair(self, closers: list[str]) -> None:
@@ -203,7 +206,7 @@ class Demo:
             before = await self._stored(store)
             await store.load(self.session_id)
             repaired = await self._stored(store)
-            files = self._disk(store)
+            files = await self._traces(store)
         self.tell.claim(
             f"the repair appended exactly those closers: {len(before)} events before, {len(repaired)} after",
             repaired[: len(before)] == before
@@ -212,10 +215,8 @@ class Demo:
         async with turnlog.open(self.url) as store:
             await store.load(self.session_id)
             again = await self._stored(store)
-            self.tell.claim(
-                "a second repair adds no event and changes no byte",
-                again == repaired and self._disk(store) == files,
-            )
+            unchanged = again == repaired and await self._traces(store) == files
+            self.tell.claim(f"a second repair adds no event and changes {self.untouched}", unchanged)
 
     async def resume(self) -> None:
         """Go on in this process: what the model sees next, then another turn."""
@@ -236,11 +237,11 @@ class Demo:
         """Check the finished log as a stranger would find it."""
         self.tell.title("Look back", "the finished session")
         async with turnlog.open(self.url) as store:
-            before = self._disk(store)
+            before = await self._traces(store)
             found = await examine(store, self.session_id)
             await store.load(self.session_id)
             stored = await self._stored(store)
-            after = self._disk(store)
+            after = await self._traces(store)
         self.tell.say("events", f"{len(stored)}, in {found.turns} turns and {found.steps} steps")
         self.tell.claim(
             "its status is ok, and a repair has nothing to add", found.status == "ok" and before == after
@@ -252,12 +253,14 @@ class Demo:
     async def _stored(self, store: turnlog.SessionStore) -> list[dict[str, Any]]:
         return [event.to_dict() async for event in store.iter_events(self.session_id)]
 
-    def _disk(self, store: turnlog.SessionStore) -> dict[str, str]:
-        """Take a digest of every file of the session; empty where a store has no files."""
+    async def _traces(self, store: turnlog.SessionStore) -> dict[str, str]:
+        """Take a digest of every file of the session; of a database, which holds others too, its revision."""
         header = turnlog.SessionHeader(id=self.session_id, created_at=0, cwd=str(self.office.folder))
         artifact = store.locate(header)
-        if artifact is None:
-            return {}
+        self.untouched = "no byte on disk"
+        if artifact is None or Path(artifact).name not in ENCODING_OF_NAME:
+            self.untouched = "nothing that is stored"
+            return {"revision": (await status_of(store, self.session_id)).revision or ""}
         folder = Path(artifact).parent
         return {
             str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
