@@ -28,9 +28,11 @@ check: $(VENV)/.dev ## Lint, format, types, layers and the gates of documents an
 coverage: $(VENV)/.test ## Branch coverage of events, session, persistence and backends in the in-process tests
 	@$(BIN)/python tools/coverage_floor.py --run --workers $(WORKERS)
 
-soak: $(VENV)/.test ## The crash and fault tests in their long forms
+soak: $(VENV)/.test ## The crash and fault lanes in their long forms; writes tests/faults/RESULTS.md
 	@sh tools/services.sh
-	TURNLOG_SOAK=1 $(BIN)/python -m pytest -q tests/crash tests/faults
+	@rm -f $(VENV)/fault-lanes.jsonl
+	TURNLOG_SOAK=1 TURNLOG_FAULT_RESULTS=$(VENV)/fault-lanes.jsonl $(BIN)/python -m pytest -q tests/crash tests/faults
+	$(BIN)/python -m tests.faults.table $(VENV)/fault-lanes.jsonl
 
 bench: $(VENV)/.test ## Measure against the floor and the original; prints ratios from one run
 	$(BIN)/python -m bench.run

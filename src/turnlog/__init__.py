@@ -43,9 +43,14 @@ if TYPE_CHECKING:
     from turnlog.events.vocabulary import register_event_type
     from turnlog.opening import open
     from turnlog.persistence.backend import LogSummary
+    from turnlog.persistence.copying import CopiedSession, CopyReport
+    from turnlog.persistence.erasing import Erasure
     from turnlog.persistence.live_session import LiveSession
+    from turnlog.persistence.salvage import Salvage
     from turnlog.persistence.store import SessionStore
     from turnlog.persistence.store_reader import SessionInfo
+    from turnlog.persistence.survey import Finding
+    from turnlog.persistence.verification import Verification
     from turnlog.session.derive import derive_messages
     from turnlog.session.invariants import InvariantViolation, check_invariants
     from turnlog.session.registry import SessionRegistry
@@ -57,7 +62,11 @@ __all__ = [
     "BackendUnavailableError",
     "BackpressureError",
     "ClaimOwner",
+    "CopiedSession",
+    "CopyReport",
     "CorruptLogError",
+    "Erasure",
+    "Finding",
     "ForkError",
     "InvalidEventError",
     "InvalidSessionIdError",
@@ -70,6 +79,7 @@ __all__ = [
     "ModelMalformedError",
     "ModelRejectedError",
     "ModelUnavailableError",
+    "Salvage",
     "Session",
     "SessionBusyError",
     "SessionCollisionError",
@@ -86,6 +96,7 @@ __all__ = [
     "UnexpectedSeqError",
     "UnsupportedFormatError",
     "UsageError",
+    "Verification",
     "WriterFencedError",
     "check_invariants",
     "derive_messages",
@@ -96,15 +107,21 @@ __all__ = [
 ]
 
 _ELSEWHERE = {
+    "CopiedSession": "turnlog.persistence.copying",
+    "CopyReport": "turnlog.persistence.copying",
+    "Erasure": "turnlog.persistence.erasing",
+    "Finding": "turnlog.persistence.survey",
     "InvariantViolation": "turnlog.session.invariants",
     "LiveSession": "turnlog.persistence.live_session",
     "LogSummary": "turnlog.persistence.backend",
+    "Salvage": "turnlog.persistence.salvage",
     "Session": "turnlog.session.session",
     "SessionEvent": "turnlog.events.envelope",
     "SessionHeader": "turnlog.events.header",
     "SessionInfo": "turnlog.persistence.store_reader",
     "SessionRegistry": "turnlog.session.registry",
     "SessionStore": "turnlog.persistence.store",
+    "Verification": "turnlog.persistence.verification",
     "check_invariants": "turnlog.session.invariants",
     "derive_messages": "turnlog.session.derive",
     "dumps": "turnlog.events.ecmascript",

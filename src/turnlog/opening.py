@@ -229,8 +229,8 @@ def open(url: str, **options: Unpack[StoreOptions]) -> AwaitableContext[SessionS
 
     Args:
         url: `jsonl:PATH`, `jsonl:PATH?compression=none|zstd`, with `&mixed=1` against the encoding that the
-            root already has, `sqlite:PATH`, `memory:`, or the scheme of an installed backend; `~` is
-            expanded.
+            root already has, `sqlite:PATH`, `postgresql://HOST/DATABASE` (extra `postgres`), `memory:`, or
+            the scheme of an installed backend; `~` is expanded in paths.
         options: See `StoreOptions`.
 
     Returns:

@@ -15,6 +15,7 @@ import pytest
 
 import turnlog
 from tests.crash.scenarios import CWD, SESSION_ID, add_turn, store_url
+from tests.faults.lanes import report
 from turnlog.backends.jsonl.backend import JsonlBackend
 from turnlog.backends.jsonl.files import FileLayer
 from turnlog.persistence.attachments import AttachmentStore
@@ -128,6 +129,7 @@ def test_a_held_up_writer_is_fenced(
     compression: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A is stopped between check and write (or later), B takes over and appends, A goes on and is fenced."""
+    acknowledged = 0
     for number, position in zip(range(ROUNDS // 2), itertools.cycle(POSITIONS), strict=False):
         root = tmp_path / str(number)
         a = _Process(_writer_a, root, compression, position)
@@ -143,8 +145,15 @@ def test_a_held_up_writer_is_fenced(
         assert outcome["pending"][0] == told, f"{position}: unwritten events were not handed back"
         assert taken["first"] >= told, f"{position}: an acknowledged event is missing"
         asyncio.run(_check(root, compression, told, taken))
-    with capsys.disabled():
-        print(f"\n  hold-up {compression}: {ROUNDS // 2} rounds, all fenced, 0 acknowledged events lost")
+        acknowledged += told
+    report(
+        "SIGSTOP, takeover, SIGCONT",
+        f"jsonl {compression}",
+        capsys,
+        faults=ROUNDS // 2,
+        acknowledged=acknowledged,
+        note="every late writer was fenced",
+    )
 
 
 async def _check(root: Path, compression: str, told: int, taken: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.crash.killpoints import Outcome, have_strace, kill_points, run_writer
 from tests.crash.scenarios import Scenario, StoppedHolder, check_after_kill
+from tests.faults.lanes import report
 
 SCENARIOS = [
     Scenario(name, compression)
@@ -59,17 +60,23 @@ def test_no_kill_point_loses_an_acknowledged_event(
     check_after_kill(root, scenario.compression, acknowledged)
     points = kill_points(outcome.calls)
     assert len(points) > 15, "the counting run saw too few calls to mean anything"
-    killed = 0
+    killed = events = 0
     for number, point in enumerate(points):
         folder = tmp_path / f"{number}"
         folder.mkdir()
         root, acknowledged, outcome = _run(scenario, folder, point)
         killed += outcome.killed
+        events += acknowledged
         try:
             check_after_kill(root, scenario.compression, acknowledged)
         except BaseException as error:
             error.add_note(f"killed at {point}; acknowledged {acknowledged}; left in {root}")
             raise
     assert killed >= 0.8 * len(points), f"only {killed} of {len(points)} kill points were reached"
-    with capsys.disabled():
-        print(f"\n  {scenario.name} {scenario.compression}: {killed} kills, 0 acknowledged events lost")
+    report(
+        f"SIGKILL in {scenario.name}",
+        f"jsonl {scenario.compression}",
+        capsys,
+        faults=killed,
+        acknowledged=events,
+    )

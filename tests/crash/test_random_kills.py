@@ -13,8 +13,9 @@ import pytest
 
 import turnlog
 from tests.crash.scenarios import CWD, SESSION_ID, acknowledge, add_turn, check_after_kill, store_url
+from tests.faults.lanes import SOAK, report
 
-ROUNDS = 2000 if os.environ.get("TURNLOG_SOAK") else 200
+ROUNDS = 2000 if SOAK else 200
 
 
 async def _write_forever(root: Path, compression: str, ack: int) -> None:
@@ -55,7 +56,7 @@ def test_random_deaths_lose_nothing(
 ) -> None:
     """A writer killed at a random moment, resumed by the next, and so on, on sessions of growing length."""
     chance = random.Random(7)
-    deaths = reached = 0
+    deaths = reached = events = 0
     acknowledged = 0
     for number in range(ROUNDS // 2):
         root = tmp_path / f"{number // 10}"  # a fresh session every ten deaths keeps each check short
@@ -63,11 +64,16 @@ def test_random_deaths_lose_nothing(
             acknowledged = 0
         told = _one_death(root, compression, chance.uniform(0.0, 0.15))
         reached += told > acknowledged
+        events += max(0, told - acknowledged)
         acknowledged = max(acknowledged, told)
         acknowledged = max(acknowledged, check_after_kill(root, compression, acknowledged))
         deaths += 1
     assert reached > ROUNDS // 20, "hardly any writer got as far as an acknowledgement"
-    with capsys.disabled():
-        print(
-            f"\n  random {compression}: {deaths} deaths, {reached} after new acknowledgements, 0 events lost"
-        )
+    report(
+        "SIGKILL at random",
+        f"jsonl {compression}",
+        capsys,
+        faults=deaths,
+        acknowledged=events,
+        note=f"{reached} after new acknowledgements",
+    )

@@ -17,6 +17,7 @@ import turnlog
 from tests.crash.scenarios import CWD, SESSION_ID, add_turn
 from tests.crash.test_hold_up import _Process as WriterProcess
 from tests.crash.test_hold_up import _tell as tell
+from tests.faults.lanes import report
 from turnlog.backends.sqlite.backend import SqliteBackend
 from turnlog.persistence.attachments import AttachmentStore
 from turnlog.persistence.coordinator import PersistenceCoordinator
@@ -114,7 +115,7 @@ async def stored(path: Path) -> list[str]:
 
 def test_a_held_up_writer_is_fenced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A is stopped, its lease runs out, B takes over and appends; A goes on, fenced, its events in hand."""
-    refused = 0
+    refused = acknowledged = 0
     for number, position in zip(range(ROUNDS), itertools.cycle(POSITIONS), strict=False):
         path = tmp_path / f"{number}.db"
         a = WriterProcess(writer_a, path, position)
@@ -131,13 +132,20 @@ def test_a_held_up_writer_is_fenced(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert outcome["outcome"] == "fenced", f"{position}: a late write was acknowledged"
         assert outcome["pending"][0] == told, f"{position}: unwritten events were not handed back"
         assert taken["first"] >= told, f"{position}: an acknowledged event is missing"
+        acknowledged += told
         events = asyncio.run(stored(path))
         assert len(events) == taken["acknowledged"], f"{position}: the log has something B did not write"
         assert events[-1] == "turn/end"
         refused += taken["refused"] > 0
     assert refused > 0, "no lease ever kept B out, so the drill shows nothing"
-    with capsys.disabled():
-        print(f"\n  hold-up sqlite: {ROUNDS} rounds, all fenced, 0 acknowledged events lost")
+    report(
+        "SIGSTOP, takeover, SIGCONT",
+        "sqlite",
+        capsys,
+        faults=ROUNDS,
+        acknowledged=acknowledged,
+        note="every late writer was fenced",
+    )
 
 
 async def killed_writer(path: Path, out: int) -> None:

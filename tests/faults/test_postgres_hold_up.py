@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import turnlog
+from tests.faults.lanes import report
 from tests.postgres_cluster import PORT, Cluster, fresh_schema, missing, shared_cluster
 
 ROUNDS = 100 if os.environ.get("TURNLOG_SOAK") else 25
@@ -80,8 +81,8 @@ async def check(url: str, session_id: str, a: dict[str, Any], b: dict[str, Any])
     assert a["pending"][0] == a["acknowledged"], "the events that were not written are handed back"
 
 
-def hold_up(a: Writer, b: Writer, url: str, session_id: str, position: str) -> None:
-    """Run one round."""
+def hold_up(a: Writer, b: Writer, url: str, session_id: str, position: str) -> int:
+    """Run one round; return how many events A was told are durable."""
     a.ask(session=session_id, position=position)
     told = a.told()["acknowledged"]
     a.until_stopped()
@@ -93,20 +94,24 @@ def hold_up(a: Writer, b: Writer, url: str, session_id: str, position: str) -> N
     stored_before = outcome["acknowledged"] > told
     assert stored_before == (position != "before-send")
     asyncio.run(check(url, session_id, outcome, taken))
+    return int(outcome["acknowledged"])
 
 
 def test_a_held_up_writer_is_fenced(capsys: pytest.CaptureFixture[str]) -> None:
     """A stops in the middle of an append, its lease runs out, B appends, A goes on and is fenced."""
     url = shared_cluster().url(schema=fresh_schema())
     a, b = Writer("a", url), Writer("b", url)
+    acknowledged = 0
     try:
         for number, position in zip(range(ROUNDS), itertools.cycle(POSITIONS), strict=False):
-            hold_up(a, b, url, f"s{number}", position)
+            acknowledged += hold_up(a, b, url, f"s{number}", position)
     finally:
         a.end()
         b.end()
-    with capsys.disabled():
-        print(f"\n  hold-up postgresql, one host: {ROUNDS} rounds, all fenced, 0 acknowledged events lost")
+    note = "every late writer was fenced"
+    report(
+        "SIGSTOP, takeover, SIGCONT", "postgres", capsys, faults=ROUNDS, acknowledged=acknowledged, note=note
+    )
 
 
 class Network:
@@ -194,8 +199,9 @@ def test_two_hosts(
     """The same with each writer and the server on a host of its own; some rounds lose A's network instead."""
     network, cluster, a, b, schema = hosts
     url = cluster.url(schema=schema)
+    acknowledged = 0
     for number, position in zip(range(ROUNDS - 3), itertools.cycle(POSITIONS), strict=False):
-        hold_up(a, b, url, f"s{number}", position)
+        acknowledged += hold_up(a, b, url, f"s{number}", position)
     for number in range(ROUNDS - 3, ROUNDS):
         session_id = f"s{number}"
         a.ask(session=session_id, position="network")
@@ -208,8 +214,10 @@ def test_two_hosts(
         network.line("a", "up")
         outcome = a.told()
         asyncio.run(check(url, session_id, outcome, taken))
-    with capsys.disabled():
-        print(f"\n  hold-up postgresql, two hosts: {ROUNDS} rounds, all fenced, 0 acknowledged events lost")
+        acknowledged += outcome["acknowledged"]
+    note = "writers on hosts of their own; three rounds lose the network instead"
+    name = "SIGSTOP, takeover, SIGCONT"
+    report(name, "postgres, two hosts", capsys, faults=ROUNDS, acknowledged=acknowledged, note=note)
 
 
 def test_a_dead_writer_is_taken_over_at_once() -> None:

@@ -15,6 +15,7 @@ from turnlog.backends.postgres.address import PostgresAddress
 from turnlog.backends.postgres.appending import Appender
 from turnlog.backends.postgres.claiming import Claims, PostgresClaim, as_claim, needed
 from turnlog.backends.postgres.connecting import LOCK_SECONDS, POOL_SECONDS, REPLY_SECONDS, Connections
+from turnlog.backends.postgres.erasing import vacuum
 from turnlog.backends.postgres.failures import NAME
 from turnlog.backends.postgres.group_commit import GroupCommit
 from turnlog.backends.postgres.leasing import LeaseHolder
@@ -137,6 +138,10 @@ class PostgresBackend:
     async def delete_stored(self, session_id: str, *, claim: object | None) -> None:
         """Delete the session's row and frames in one statement."""
         await self._appender.delete(session_id, needed(claim))
+
+    async def erase_remains(self) -> bool:
+        """Vacuum both tables; False while an old snapshot holds deleted rows back."""
+        return await vacuum(self.connections, self._statements)
 
     # -- claims ---------------------------------------------------------------------------------
 

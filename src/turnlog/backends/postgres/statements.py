@@ -132,6 +132,13 @@ where s.segment > %(after)s
 order by s.segment limit %(limit)s"""
 
 
+_STORED_BYTES: Final = """
+select coalesce(sum(pg_total_relation_size(name::regclass)), 0)::bigint
+from (values ('turnlog.sessions'), ('turnlog.frames')) as tables (name)"""
+
+_VACUUM: Final = "vacuum (truncate on) turnlog.sessions, turnlog.frames"
+
+
 class Statements:
     """The statements with the name of one schema in them.
 
@@ -158,4 +165,6 @@ class Statements:
         self.frames = named(_FRAMES)
         self.frames_around = named(_FRAMES_AROUND)
         self.list = named(_LIST)
+        self.stored_bytes = named(_STORED_BYTES)
+        self.vacuum = named(_VACUUM)
         self.channel = f"turnlog_{schema}"

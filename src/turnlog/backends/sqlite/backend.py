@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 
 from turnlog.backends import frame_rows, leases
 from turnlog.backends.sqlite import clock, connecting, place
+from turnlog.backends.sqlite.erasing import erase_log
 from turnlog.backends.sqlite.failures import NAME
 from turnlog.backends.sqlite.group_commit import GroupCommit
 from turnlog.backends.sqlite.reading import Reader
@@ -32,6 +33,8 @@ from turnlog.persistence.claims import completed
 
 T = TypeVar("T")
 
+_BRIEFLY: Final = 0.1
+"""Seconds that an erasure waits for others before it is tried again."""
 _LARGE: Final = 1 << 20
 """Bytes of text from which a batch is compressed on a reading thread, so that it holds up no group."""
 
@@ -61,6 +64,7 @@ class SqliteBackend:
         threads: int = 4,
     ) -> None:
         self.path = os.path.realpath(os.path.abspath(os.fspath(path)))
+        self._vfs, self._mounts = vfs, mounts
         self._rows = SessionRows(self.path, lease_ms=int(lease * 1000), now=clock.now_ms)
         open_writer = functools.partial(connecting.open_writer, self.path, vfs=vfs, busy=busy, mounts=mounts)
         open_reader = functools.partial(connecting.open_reader, self.path, vfs=vfs, busy=busy, mounts=mounts)
@@ -174,6 +178,13 @@ class SqliteBackend:
             session_id,
             functools.partial(self._rows.delete, session_id=session_id, claim=_checked(claim)),
         )
+
+    async def erase_remains(self) -> bool:
+        """Truncate the write-ahead log; False while a reader holds it back."""
+        connect = functools.partial(
+            connecting.open_writer, self.path, vfs=self._vfs, busy=_BRIEFLY, mounts=self._mounts
+        )
+        return await self._read(lambda: erase_log(self.path, connect))
 
     async def _write(self, session_id: str, step: Callable[[sqlite3.Connection], T]) -> T:
         result = await self.writer.run(step)
