@@ -73,9 +73,10 @@ def test_no_kill_point_loses_an_acknowledged_event(
             error.add_note(f"killed at {point}; acknowledged {acknowledged}; left in {root}")
             raise
     assert killed >= 0.8 * len(points), f"only {killed} of {len(points)} kill points were reached"
+    kind = scenario.compression
     report(
         f"SIGKILL in {scenario.name}",
-        f"jsonl {scenario.compression}",
+        kind if kind == "sqlite" else f"jsonl {kind}",
         capsys,
         faults=killed,
         acknowledged=events,
