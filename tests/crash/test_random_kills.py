@@ -15,7 +15,7 @@ import turnlog
 from tests.crash.scenarios import CWD, SESSION_ID, acknowledge, add_turn, check_after_kill, store_url
 from tests.faults.lanes import SOAK, report
 
-ROUNDS = 2000 if SOAK else 200
+ROUNDS = 1000 if SOAK else 200
 
 
 async def _write_forever(root: Path, compression: str, ack: int) -> None:

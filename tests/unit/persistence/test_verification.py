@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,9 @@ async def test_an_interrupted_log_is_good(shelf: Shelf) -> None:
     await shelf.keep("s", LogScript().start().step().user().events)
     found = await shelf.store.verify("s")
     assert (found.status, found.findings, found.event_count) == ("interrupted", (), 3)
+    stored = (await shelf.store.read_from("s", 0)).events.rows
+    text = b"".join(row.line + b"\n" for row in stored)
+    assert found.digest == hashlib.sha256(text).hexdigest(), "the digest is not that of what is stored"
 
 
 async def test_a_torn_tail_is_no_damage(shelf: Shelf) -> None:
