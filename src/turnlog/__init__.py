@@ -6,8 +6,9 @@ the package costs nothing that is not needed.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from turnlog.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from turnlog.errors import (
@@ -131,19 +132,17 @@ _ELSEWHERE = {
 }
 """Module of each public name that is not an error; errors are in `turnlog.errors`."""
 
+_loaded, _names = lazy_names(globals(), dict.fromkeys(__all__, "turnlog.errors") | _ELSEWHERE)
+
 
 def __getattr__(name: str) -> object:
     if name == "__version__":
         from importlib.metadata import version  # reads files, so only when it is asked for
 
-        value: object = version("turnlog")
-    elif name in __all__:
-        value = getattr(import_module(_ELSEWHERE.get(name, "turnlog.errors")), name)
-    else:
-        raise AttributeError(f"module 'turnlog' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+        globals()[name] = version("turnlog")
+        return globals()[name]
+    return _loaded(name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return sorted([*_names(), "__version__"])

@@ -179,6 +179,13 @@ def test_the_other_encoding(cli: Cli, root: Path) -> None:
     assert "mixed" in one_line(cli("fork", "x", "--store", f"jsonl:{root}?compression=zstd"), 2)
 
 
+def test_a_misspelt_command_is_recognised(cli: Cli) -> None:
+    """The nearest command is offered; for anything else there is the help."""
+    assert "did you mean 'verify'?" in cli("verfy").err
+    assert "No such command 'xyzzy'" in cli("xyzzy").err
+    assert cli("verfy").code == 2
+
+
 def test_usage_errors(cli: Cli) -> None:
     """Unknown commands, options and missing arguments are one line with a pointer to help, also as JSON."""
     for arguments in (

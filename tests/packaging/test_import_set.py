@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pkgutil
 import subprocess
 import sys
 import zipfile
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import turnlog
+from turnlog import transcripts
 
 ROOT = Path(__file__).parents[2]
 ALLOWED = {"turnlog", "msgspec", "typing_extensions", "backports", "compression"}
@@ -50,8 +52,17 @@ def test_import_loads_nothing_optional(script: str) -> None:
 def test_import_alone_loads_no_module_of_the_package() -> None:
     """Names are loaded when they are first used."""
     loaded = modules_after("import turnlog")
-    assert {name for name in loaded if name.startswith("turnlog")} == {"turnlog"}
+    assert {name for name in loaded if name.startswith("turnlog")} == {"turnlog", "turnlog.lazy_names"}
     assert "asyncio" not in loaded
+
+
+def test_a_command_loads_no_other_one() -> None:
+    """The command line starts quickly: exports, demo and databases are loaded when they are wanted."""
+    script = "import sys\nfrom turnlog.cli.main import main\nsys.stdout = None\nmain(['list', '--help'])"
+    loaded = modules_after(f"{script}\nsys.stdout = sys.__stdout__")
+    assert "turnlog.cli.listing" in loaded
+    others = {"turnlog.cli.demo", "turnlog.cli.exporting", "turnlog.transcripts.exporting", "sqlite3"}
+    assert loaded & others == set()
 
 
 def test_public_names() -> None:
@@ -74,6 +85,16 @@ def test_public_names() -> None:
         "interrupted_turn_closers",
         "open",
     } <= set(turnlog.__all__)
+
+
+def test_public_names_of_transcripts() -> None:
+    """Every name has a place, and none is a module's, which would hide it once that module is loaded."""
+    assert set(transcripts.__all__) == set(transcripts._ELSEWHERE)
+    modules = {module.name for module in pkgutil.iter_modules(transcripts.__path__)}
+    assert set(transcripts.__all__) & modules == set()
+    for name in transcripts.__all__:
+        assert getattr(transcripts, name) is not None
+        assert name in dir(transcripts)
 
 
 def test_every_error_is_public() -> None:

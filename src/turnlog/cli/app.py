@@ -5,49 +5,57 @@ Owns names and help; each command lives in the module of its job.
 
 from __future__ import annotations
 
+from difflib import get_close_matches
+from importlib import import_module
 from importlib.metadata import version
 
 import click
 
-from turnlog.cli.demo import demo
-from turnlog.cli.exporting import export
-from turnlog.cli.forking import fork
-from turnlog.cli.importing import import_sessions
-from turnlog.cli.inspecting import inspect, repair
-from turnlog.cli.listing import list_sessions
-from turnlog.cli.moving import copy, salvage
 from turnlog.cli.options import shared_options
-from turnlog.cli.reading import events, show, tail
-from turnlog.cli.removing import remove
-from turnlog.cli.stats import stats
-from turnlog.cli.verifying import verify
 
-COMMANDS: tuple[click.Command, ...] = (
-    demo,
-    list_sessions,
-    show,
-    events,
-    tail,
-    inspect,
-    verify,
-    repair,
-    salvage,
-    copy,
-    remove,
-    fork,
-    stats,
-    export,
-    import_sessions,
-)
+COMMANDS = {
+    "demo": "turnlog.cli.demo:demo",
+    "list": "turnlog.cli.listing:list_sessions",
+    "show": "turnlog.cli.reading:show",
+    "events": "turnlog.cli.reading:events",
+    "tail": "turnlog.cli.reading:tail",
+    "inspect": "turnlog.cli.inspecting:inspect",
+    "verify": "turnlog.cli.verifying:verify",
+    "repair": "turnlog.cli.inspecting:repair",
+    "salvage": "turnlog.cli.moving:salvage",
+    "copy": "turnlog.cli.moving:copy",
+    "rm": "turnlog.cli.removing:remove",
+    "fork": "turnlog.cli.forking:fork",
+    "stats": "turnlog.cli.stats:stats",
+    "export": "turnlog.cli.exporting:export",
+    "import": "turnlog.cli.importing:import_sessions",
+}
+"""Where each command is; loaded when it is run, or when all of them are listed."""
 
 
-class _InOrder(click.Group):
+class _Lazy(click.Group):
+    """A group that loads the module of a command when the command is wanted."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and (close := get_close_matches(args[0], COMMANDS, 1)):
+            raise click.UsageError(f"no such command {args[0]!r}; did you mean {close[0]!r}?", ctx)
+        return super().resolve_command(ctx, args)
 
 
 @click.group(
-    cls=_InOrder,
+    cls=_Lazy,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     invoke_without_command=True,
 )
@@ -64,7 +72,3 @@ def cli(context: click.Context) -> None:
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
-
-
-for _command in COMMANDS:
-    cli.add_command(_command)

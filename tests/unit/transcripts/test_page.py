@@ -11,7 +11,7 @@ from turnlog import SessionEvent
 from turnlog.testing.scripts import LogScript
 from turnlog.transcripts import Conversation, Redactor, page
 from turnlog.transcripts.diffs import MAX_LINES, compare, find_diffs
-from turnlog.transcripts.page import policy
+from turnlog.transcripts.html_page import policy
 from turnlog.transcripts.page_parts import SHOWN
 from turnlog.transcripts.page_style import BAR_STEPS, style, style_digest
 
