@@ -1,14 +1,13 @@
 """The floor under a durable append: the same write and sync, bare and through one thread hop.
 
-Owns both floors. Usage: python -m bench.floors FILE EVENTS
+Owns both floors, one write at a time, so that a job can measure them between its own flushes: what else runs
+on the machine then weighs on all alike.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,47 +15,38 @@ from pathlib import Path
 RECORD = b'{"type":"feedback/record","seq":1000,"time":1700000000000,"data":{"text":"' + b"x" * 60 + b'"}}\n'
 
 
-def bare(path: Path, events: int) -> list[float]:
-    """Seconds per write + fdatasync on the calling thread."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-    times = []
-    for _ in range(events):
+class Floors:
+    """Two files that are written and synced as a log would be.
+
+    Args:
+        folder: Where the files are made; it must be on the disk that is measured.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+        self._bare, self._hop = (os.open(folder / name, flags, 0o600) for name in ("bare", "hop"))
+        self._pool = ThreadPoolExecutor(1)
+
+    def bare(self) -> float:
+        """Return the seconds of one write + fdatasync on the calling thread."""
         since = time.perf_counter()
-        os.write(fd, RECORD)
-        os.fdatasync(fd)
-        times.append(time.perf_counter() - since)
-    os.close(fd)
-    return times
+        _write(self._bare)
+        return time.perf_counter() - since
+
+    async def hop(self) -> float:
+        """Return the seconds of one write + fdatasync on a worker thread, awaited from the loop."""
+        loop = asyncio.get_running_loop()
+        since = time.perf_counter()
+        await loop.run_in_executor(self._pool, _write, self._hop)
+        return time.perf_counter() - since
+
+    def close(self) -> None:
+        """Close the files and end the thread."""
+        self._pool.shutdown()
+        os.close(self._bare)
+        os.close(self._hop)
 
 
-async def hopped(path: Path, events: int) -> list[float]:
-    """Seconds per write + fdatasync on a worker thread, awaited from the loop."""
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-    loop = asyncio.get_running_loop()
-
-    def once() -> None:
-        os.write(fd, RECORD)
-        os.fdatasync(fd)
-
-    times = []
-    with ThreadPoolExecutor(1) as pool:
-        for _ in range(events):
-            since = time.perf_counter()
-            await loop.run_in_executor(pool, once)
-            times.append(time.perf_counter() - since)
-    os.close(fd)
-    return times
-
-
-def main() -> None:
-    """Measure both and print the medians as JSON."""
-    path, events = Path(sys.argv[1]), int(sys.argv[2])
-    found = {}
-    for name, times in (("bare_s", bare(path, events)), ("hop_s", asyncio.run(hopped(path, events)))):
-        found[name] = sorted(times)[len(times) // 2]
-    path.unlink()
-    print(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main()
+def _write(fd: int) -> None:
+    os.write(fd, RECORD)
+    os.fdatasync(fd)

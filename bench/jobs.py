@@ -17,6 +17,7 @@ from typing import Any
 
 import turnlog
 from bench.exports import export_fill, export_load, export_one
+from bench.floors import Floors
 from turnlog import LiveSession
 
 Args = dict[str, Any]
@@ -90,9 +91,8 @@ async def stream(args: Args) -> Figures:
             await asyncio.sleep(0)
         await asyncio.gather(*(s.flush() for s in sessions))
         total = time.perf_counter() - start
-        size = sum(f.stat().st_size for f in Path(args["root"]).glob("*/*/session.jsonl*"))
         await _close_turns(sessions)
-    return {"producer_s": producing, "total_s": total, "bytes": size}
+    return {"producer_s": producing, "total_s": total}
 
 
 async def turns(args: Args) -> Figures:
@@ -114,18 +114,36 @@ async def turns(args: Args) -> Figures:
     return {"total_s": total, "flushes": args["sessions"] * args["turns"]}
 
 
+async def _flush_one(session: LiveSession) -> float:
+    since = time.perf_counter()
+    session.append("feedback/record", {"text": "x" * 60})
+    await session.flush()
+    return time.perf_counter() - since
+
+
 async def single(args: Args) -> Figures:
     """One event per flush, one session."""
-    times = []
     async with turnlog.open(_url(args)) as store:
         (session,) = await _open_sessions(store, 1)
-        for _ in range(args["events"]):
-            since = time.perf_counter()
-            session.append("feedback/record", {"text": "x" * 60})
-            await session.flush()
-            times.append(time.perf_counter() - since)
+        times = [await _flush_one(session) for _ in range(args["events"])]
         await _close_turns([session])
     return {"p50_s": _percentile(times, 0.5), "p99_s": _percentile(times, 0.99)}
+
+
+async def beside_floors(args: Args) -> Figures:
+    """One event per flush by turns with the floor through a hop, then the bare floor alone."""
+    times, hop = [], []
+    floors = Floors(Path(args["root"]))
+    async with turnlog.open(_url({**args, "root": f"{args['root']}/store"})) as store:
+        (session,) = await _open_sessions(store, 1)
+        for _ in range(args["events"]):
+            hop.append(await floors.hop())
+            times.append(await _flush_one(session))
+        await _close_turns([session])
+    bare = [floors.bare() for _ in range(args["events"])]
+    floors.close()
+    figures = {"p50_s": times, "hop_s": hop, "bare_s": bare}
+    return {name: _percentile(values, 0.5) for name, values in figures.items()}
 
 
 async def create(args: Args) -> Figures:
@@ -218,6 +236,7 @@ JOBS: dict[str, Callable[[Args], Coroutine[Any, Any, Figures]]] = {
         stream,
         turns,
         single,
+        beside_floors,
         create,
         inspect,
         tail,

@@ -32,11 +32,6 @@ def theirs(job: str, **args: Any) -> Figures:
     return _run([str(find_node()), "jobs.mjs", job, json.dumps(args)], PEER)
 
 
-def floors(folder: Path, events: int) -> Figures:
-    """Measure both floors in `folder`."""
-    return _run([sys.executable, "-m", "bench.floors", str(folder / "floor"), str(events)], ROOT)
-
-
 def in_turn(runs: int, contestants: dict[str, Callable[[Path], Figures]], place: Path) -> dict[str, Figures]:
     """Run the contestants in turn, each in a fresh folder, `runs` times; return the medians of each figure.
 

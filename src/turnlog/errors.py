@@ -17,6 +17,7 @@ TurnlogError
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -135,6 +136,21 @@ def _session(session_id: str | None) -> str:
     return "this session" if session_id is None else f"session {quote(session_id)}"
 
 
+def _stored(session_id: str | None, path: str | None) -> str:
+    """Name what is stored: a session and its file, or the file alone, which may hold many or none."""
+    if path is None:
+        return _session(session_id)
+    return quote_path(path) if session_id is None else f"{_session(session_id)} in {quote_path(path)}"
+
+
+def _moment(milliseconds: int) -> str:
+    """Write a time for people, to the second."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(milliseconds // 1000))
+    except (OverflowError, ValueError, OSError):
+        return f"{milliseconds} (Unix ms)"  # a clock that was never set, or a lock file with a wild number
+
+
 class SessionNotFoundError(LogError):
     """No log with this id is stored or live; the caller's id is wrong or the log was deleted."""
 
@@ -168,7 +184,7 @@ class SessionBusyError(LogError):
 
     def __init__(self, *, session_id: str, owner: ClaimOwner | None = None) -> None:
         who = "another writer" if owner is None else f"process {owner.pid} on {quote(owner.host)}"
-        since = "" if owner is None else f" since {owner.since} (Unix ms)"
+        since = "" if owner is None else f" since {_moment(owner.since)}"
         super().__init__(
             f"{_session(session_id)} is being written by {who}{since}; "
             "stop that writer, wait for it, or take the session over",
@@ -196,10 +212,11 @@ class SessionCollisionError(LogError):
 
     code: ClassVar[str] = "session-collision"
 
-    def __init__(self, *, session_id: str, reason: str) -> None:
+    def __init__(
+        self, *, session_id: str, reason: str, advice: str = "give the new session another id"
+    ) -> None:
         super().__init__(
-            f"{_session(session_id)} collides with a stored one: {reason}; nothing was written, "
-            "give the new session another id",
+            f"{_session(session_id)} collides with a stored one: {reason}; nothing was written, {advice}",
             session_id=session_id,
         )
         self.reason = reason
@@ -309,18 +326,24 @@ class CorruptLogError(LogError):
             if value is not None
         )
         place = f" ({where})" if where else ""
-        file = "" if path is None else f" in {quote_path(path)}"
-        super().__init__(
-            f"{_session(session_id)} is damaged{file}: {reason}{place}; nothing was cut, "
-            "use salvage to copy out what is readable",
-            session_id=session_id,
-        )
+        what = f"{_session(session_id)} is damaged"
+        if path is not None:
+            what = f"{quote_path(path)} is damaged" if session_id is None else f"{what} in {quote_path(path)}"
+        advice = self._advice.get(kind, "nothing was cut, use salvage to copy out what is readable")
+        super().__init__(f"{what}: {reason}{place}; {advice}", session_id=session_id)
         self.reason = reason
         self.line = line
         self.offset = offset
         self.seq = seq
         self.kind = kind
         self.path = path
+
+    _advice: ClassVar[dict[str, str]] = {
+        "bundle": "nothing of it was taken, get the file again",
+        "database": "nothing was changed, restore a backup or recover the file with the database's own tools",
+        "duplicate": "nothing was changed, salvage copies either one when it is given as a file",
+        "entry": "nothing was changed, look at what stands there",
+    }
 
 
 class UnsupportedFormatError(LogError):
@@ -338,18 +361,17 @@ class UnsupportedFormatError(LogError):
         path: str | None = None,
         seq: int | None = None,
     ) -> None:
-        file = "" if path is None else f" in {quote_path(path)}"
+        what = _stored(session_id, path)
         if direction == "unknown-type":
             at = "" if seq is None else f" at seq {seq}"
             message = (
-                f"{_session(session_id)}{file} has an event of the required type {quote(found)}{at} that is "
+                f"{what} has an event of the required type {quote(found)}{at} that is "
                 "not known here; register the type or load it with the program that wrote it"
             )
         else:
             advice = "upgrade turnlog" if direction == "newer" else "convert it with an older release"
             message = (
-                f"{_session(session_id)}{file} has format version {quote(found)}, "
-                f"this release reads {quote(supported)}; {advice}"
+                f"{what} has format version {quote(found)}, this release reads {quote(supported)}; {advice}"
             )
         super().__init__(message, session_id=session_id)
         self.found = found

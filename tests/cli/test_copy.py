@@ -71,7 +71,7 @@ def test_an_unfinished_write_and_missing_images(cli: Cli, root: Path, target: st
     plant(root, "s", script.events, tail=b'{"type":"tu')
     shown = cli("copy", "s", "--to", target).out
     assert "11 bytes of an unfinished write at the end left out" in shown
-    assert "1 image not in the source" in shown
+    assert "1 image missing or damaged in the source" in shown
 
 
 def test_to_itself(cli: Cli, root: Path) -> None:

@@ -15,6 +15,7 @@ from psycopg import Connection, errors, sql
 from tests.postgres_cluster import Cluster, fresh_schema, shared_cluster
 from turnlog.backends.postgres.address import parse_address
 from turnlog.backends.postgres.backend import PostgresBackend
+from turnlog.backends.row_facts import header_crc
 from turnlog.events import frames
 from turnlog.events.ecmascript import dumps
 from turnlog.events.segment import encode_segment
@@ -93,14 +94,16 @@ class PostgresHarness(CoordinatorHarness):
         line = dumps(dict(header)).encode() + b"\n"
         frame = frames.compress("".join(dumps(dict(event)) + "\n" for event in events).encode())
         [[number]] = self._run(
-            "insert into {}.sessions (segment, header, epoch, next_seq, revision, size, last_write) "
-            "values (%s, %s, 1, %s, 1, %s, 0) returning number",
+            "insert into {}.sessions (segment, header, header_crc, epoch, next_seq, revision, size, "
+            "last_write) values (%s, %s, %s, 1, %s, 1, %s, 0) returning number",
             encode_segment(header["id"]),
             line,
+            header_crc(line),
             len(events),
-            len(line) + len(frame),
+            len(line) + (len(frame) if events else 0),
         )
-        self._run("insert into {}.frames values (%s, 0, %s, %s)", number, len(events) - 1, frame)
+        if events:
+            self._run("insert into {}.frames values (%s, 0, %s, %s)", number, len(events) - 1, frame)
 
     def _number(self, session_id: str) -> int:
         [[number]] = self._run(

@@ -15,7 +15,7 @@ import pytest
 
 import turnlog
 from tests.crash.scenarios import CWD, SESSION_ID, add_turn, store_url
-from tests.faults.lanes import report
+from tests.faults.lanes import SOAK, report
 from turnlog.backends.jsonl.backend import JsonlBackend
 from turnlog.backends.jsonl.files import FileLayer
 from turnlog.persistence.attachments import AttachmentStore
@@ -24,7 +24,7 @@ from turnlog.persistence.live_session import LiveSession
 from turnlog.persistence.store import SessionStore
 from turnlog.session.registry import SessionRegistry
 
-ROUNDS = 500 if os.environ.get("TURNLOG_SOAK") else 50
+ROUNDS = 500 if SOAK else 50
 POSITIONS = ("before-write", "before-sync", "before-last-check")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.crash.killpoints import Outcome, have_strace, kill_points, run_writer
 from tests.crash.scenarios import Scenario, StoppedHolder, check_after_kill
-from tests.faults.lanes import report
+from tests.faults.lanes import need, report
 
 SCENARIOS = [
     Scenario(name, compression)
@@ -20,10 +20,7 @@ SCENARIOS = [
 
 @pytest.fixture(autouse=True)
 def _needs_strace() -> None:
-    if not have_strace():
-        if os.environ.get("CI"):
-            pytest.fail("strace is missing; apt-get install strace")
-        pytest.skip("strace is missing; apt-get install strace")
+    need(have_strace(), "strace is missing; apt-get install strace")
 
 
 def _run(scenario: Scenario, folder: Path, kill_at: object = None) -> tuple[Path, int, Outcome]:

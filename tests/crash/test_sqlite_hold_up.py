@@ -17,7 +17,7 @@ import turnlog
 from tests.crash.scenarios import CWD, SESSION_ID, add_turn
 from tests.crash.test_hold_up import _Process as WriterProcess
 from tests.crash.test_hold_up import _tell as tell
-from tests.faults.lanes import report
+from tests.faults.lanes import SOAK, report
 from turnlog.backends.sqlite.backend import SqliteBackend
 from turnlog.persistence.attachments import AttachmentStore
 from turnlog.persistence.coordinator import PersistenceCoordinator
@@ -25,7 +25,7 @@ from turnlog.persistence.live_session import LiveSession
 from turnlog.persistence.store import SessionStore
 from turnlog.session.registry import SessionRegistry
 
-ROUNDS = 50
+ROUNDS = 250 if SOAK else 50
 LEASE = 0.1
 POSITIONS = ("idle", "before-begin", "after-commit")
 

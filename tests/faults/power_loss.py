@@ -52,18 +52,22 @@ class PowerLossMount:
 
 
 @contextmanager
-def power_loss_mount(place: Path, *, deaf: bool = False, nocase: bool = False) -> Iterator[PowerLossMount]:
+def power_loss_mount(
+    place: Path, *, deaf: bool = False, nocase: bool = False, nolinks: bool = False
+) -> Iterator[PowerLossMount]:
     """Mount the file system for the length of a block; the test is skipped where that is not possible.
 
     Args:
         place: A folder, made if it is not there.
         deaf: Ignore syncs, for the control run.
         nocase: Take names that differ only in case for one.
+        nolinks: Refuse hard links.
     """
     need(Path("/dev/fuse").exists(), "/dev/fuse is missing, so there is no file system to cut the power of")
     need(shutil.which("fusermount3") is not None, "fusermount3 is missing; apt-get install fuse3")
     place.mkdir(parents=True, exist_ok=True)
-    options = [name for name, wanted in (("deaf", deaf), ("nocase", nocase)) if wanted]
+    wanted = {"deaf": deaf, "nocase": nocase, "nolinks": nolinks}
+    options = [name for name, is_wanted in wanted.items() if is_wanted]
     with subprocess.Popen(
         [sys.executable, str(_PROGRAM), str(place), *options], stderr=subprocess.PIPE
     ) as server:

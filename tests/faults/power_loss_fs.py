@@ -137,11 +137,13 @@ class PowerLoss:
     Args:
         deaf: Say that a sync is done and do nothing: the control, in which acknowledged data must be lost.
         nocase: Take names that differ only in case for one, as macOS and Windows do.
+        nolinks: Refuse hard links, as FAT does.
     """
 
-    def __init__(self, *, deaf: bool, nocase: bool = False) -> None:
+    def __init__(self, *, deaf: bool, nocase: bool = False, nolinks: bool = False) -> None:
         self._deaf = deaf
         self._nocase = nocase
+        self._nolinks = nolinks
         self._nodes: dict[int, Node] = {}
         self._handles: dict[int, list[tuple[str, Node]]] = {}
         self._next_handle = 1
@@ -370,6 +372,8 @@ class PowerLoss:
         return self._add(node, name, made)
 
     def link(self, node: Node, body: bytes) -> bytes:
+        if self._nolinks:
+            raise OSError(errno.EPERM, "no hard links here")
         (number,) = struct.unpack_from("<Q", body)
         return self._add(node, _names(body[8:])[0], self._nodes[number])
 
@@ -473,8 +477,9 @@ def mount(place: str) -> int:
 
 
 def main() -> None:
-    """Serve a mount point until it is unmounted: `power_loss_fs.py MOUNTPOINT [deaf] [nocase]`."""
-    system = PowerLoss(deaf="deaf" in sys.argv[2:], nocase="nocase" in sys.argv[2:])
+    """Serve a mount point until it is unmounted: `power_loss_fs.py MOUNTPOINT [deaf] [nocase] [nolinks]`."""
+    options = sys.argv[2:]
+    system = PowerLoss(deaf="deaf" in options, nocase="nocase" in options, nolinks="nolinks" in options)
     kernel = mount(sys.argv[1])
     while True:
         try:

@@ -21,6 +21,12 @@ class Place(ABC):
     """Where a store is."""
 
     url: str
+    kind: str
+    """One of `KINDS`."""
+
+    @abstractmethod
+    def edit(self, text: str) -> None:
+        """Run one statement on the tables of a database; files have none."""
 
     @abstractmethod
     def log(self, session_id: str) -> bytes:
@@ -45,6 +51,10 @@ class JsonlPlace(Place):
     def __init__(self, folder: Path, compression: str) -> None:
         self.root = folder / "sessions"
         self.url = f"jsonl:{self.root}?compression={compression}"
+        self.kind = "jsonl" if compression == "none" else "jsonl-zstd"
+
+    def edit(self, text: str) -> None:
+        raise AssertionError(f"files have no tables: {text}")
 
     def _file(self, session_id: str) -> Path:
         [found] = self.root.glob(f"*/{encode_segment(session_id)}/session.jsonl*")
@@ -72,15 +82,17 @@ class JsonlPlace(Place):
                 file.write_bytes(b'{"revision":"0:0","summary":{"turns":7}}\n')
 
 
-class _Tables(Place):
+class TablesPlace(Place):
     """A database with the tables that all of them have."""
 
     key: str
-    mark: str
 
     @abstractmethod
     def run(self, text: str, *parameters: Any) -> list[tuple[Any, ...]]:
         """Run one statement with `?` for parameters."""
+
+    def edit(self, text: str) -> None:
+        self.run(text)
 
     def log(self, session_id: str) -> bytes:
         rows = self.run(
@@ -111,9 +123,10 @@ class _Tables(Place):
         self.run("update sessions set summary = ?", summaries[fault])
 
 
-class SqlitePlace(_Tables):
+class SqlitePlace(TablesPlace):
     """A database file."""
 
+    kind = "sqlite"
     key = "key"
 
     def __init__(self, folder: Path) -> None:
@@ -128,9 +141,10 @@ class SqlitePlace(_Tables):
             db.close()
 
 
-class PostgresPlace(_Tables):
+class PostgresPlace(TablesPlace):
     """A schema of the server that tests share."""
 
+    kind = "postgres"
     key = "number"
 
     def __init__(self) -> None:
@@ -145,6 +159,13 @@ class PostgresPlace(_Tables):
         self._admin.execute(f"set search_path to {self.schema}")  # a name of the tests' own making
         cursor = self._admin.execute(text.replace("?", "%s"), parameters)
         return cursor.fetchall() if cursor.description else []
+
+    def plan(self, statement: bytes, parameters: dict[str, Any]) -> str:
+        """Say how the server would run a statement if walking a small table did not cost less."""
+        self._admin.execute("set enable_seqscan = off")
+        rows = self._admin.execute(b"explain " + statement, parameters).fetchall()
+        self._admin.execute("reset enable_seqscan")
+        return "\n".join(row[0] for row in rows)
 
 
 KINDS = ("jsonl", "jsonl-zstd", "sqlite", "postgres")

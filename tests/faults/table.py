@@ -1,7 +1,7 @@
 """`python -m tests.faults.table RECORDS`: the records of the fault lanes as tables.
 
-Owns `tests/faults/RESULTS.md` and the sums in `docs/durability.md`, which `make soak` writes anew. The records
-come from `lanes`.
+Owns `tests/faults/RESULTS.md` and the sums in `docs/durability.md`, which `make soak` writes anew. The
+records come from `lanes`.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 import time
@@ -122,12 +123,18 @@ def test_a_copy_killed_half_way_is_resumed(
     chance = random.Random(kind)
 
     async def work(ack: int) -> None:
-        await copy_all(source.url, target.url)
+        def tell(done: int, total: int) -> None:
+            os.write(ack, b"%d -\n" % done)
+
+        async with turnlog.open(source.url) as store, turnlog.open(target.url) as other:
+            await store.copy(other, progress=tell)
 
     with lane("copy killed half-way", kind, capsys) as figures:
         for _ in range(30 if SOAK else 6):
             writer = Writer(work)
-            time.sleep(chance.uniform(0.02, 0.2))
+            for _ in range(chance.randrange(SESSIONS * 3 // 4)):
+                assert writer.next() is not None
+            time.sleep(chance.uniform(0.0, 0.005))
             writer.kill()
             figures.faults += writer.status == signal.SIGKILL
         report = asyncio.run(copy_all(source.url, target.url))

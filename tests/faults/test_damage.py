@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,7 +24,7 @@ from turnlog.persistence.verification import Verification
 from turnlog.testing.damage import OPERATORS
 from turnlog.testing.scripts import LogScript, header
 
-FILES = 1000 if SOAK else 60
+FILES = 1000 if SOAK else 250
 """Damaged files per encoding."""
 ID = "s-1"
 Encoding = Literal["none", "zstd"]
@@ -36,6 +38,11 @@ class Original:
     data: bytes
     pieces: list[tuple[bytes, list[Row]]]
     """Stored pieces of the body, a line or a frame each, with their rows."""
+
+    @property
+    def head(self) -> bytes:
+        """The header as it is stored."""
+        return self.data[: len(self.data) - sum(len(piece) for piece, _ in self.pieces)]
 
 
 def random_log(chance: random.Random, encoding: Encoding) -> Original:
@@ -103,6 +110,13 @@ async def salvaged(root: Path, encoding: Encoding) -> tuple[Verification, Salvag
         assert (await other.verify(report.new_id)).is_good, "what was salvaged is itself not good"
         events = list((await other.read_from(report.new_id, 0)).events)
         await other.load(report.new_id)
+    saved, lost = split(events)
+    assert (len(saved), lost) == (report.events, report.lost)
+    return verdict, report, saved
+
+
+def split(events: list[SessionEvent]) -> tuple[list[SessionEvent], int]:
+    """Return the events of a salvaged log, those set aside among them, and how many are marked lost."""
     saved: list[SessionEvent] = []
     lost = 0
     for event in events:
@@ -113,8 +127,7 @@ async def salvaged(root: Path, encoding: Encoding) -> tuple[Verification, Salvag
             saved.append(SessionEvent.from_dict(event.data["event"]))
         else:
             saved.append(event)
-    assert (len(saved), lost) == (report.events, report.lost)
-    return verdict, report, saved
+    return saved, lost
 
 
 def check(
@@ -131,9 +144,17 @@ def check(
     # Without a checksum nobody can tell which of two rows with one seq is the good one; both are named.
     named = ("conflict", "invalid-event")
     disputed = {f.seq for f in kept if f.kind in named} if encoding == "none" else set()
+    # Nor which is, when the other one stands in a tail that repeats what is there: all of the tail is named.
+    torn = min((f.offset or 0 for f in kept if f.kind == "torn" and encoding == "none"), default=len(data))
+    tail = set(undamaged(original, data, encoding)) - set(undamaged(original, data[:torn], encoding))
+    disputed |= {event.seq for event in tail if event.seq in by_seq}
+    # A copy far beyond the end of everything else may as well have a spoiled number: it is named only.
+    strays = [f.seq for f in kept if f.kind == "out-of-place" and f.seq is not None]
+    end = max(by_seq, default=-1) + 1
     for event in undamaged(original, data, encoding):
         if by_seq.get(event.seq) != event:
-            assert event.seq in disputed, f"undamaged event {event.seq} was not saved"
+            is_ahead = event.seq > end and any(end < seq <= event.seq for seq in strays)
+            assert is_ahead or event.seq in disputed, f"undamaged event {event.seq} was not saved"
     assert list(report.findings) == kept, "verify and salvage disagree"
     assert report.missing == verdict.missing
     expected = 0
@@ -163,7 +184,7 @@ def damaged_range(original: Original, data: bytes) -> tuple[int, int]:
     rest = same - prefix
     suffix = next((i for i in range(rest) if good[-1 - i] != data[-1 - i]), rest)
     starts = [0]
-    at = len(good) - sum(len(piece) for piece, _ in original.pieces)
+    at = len(original.head)
     for piece, _ in original.pieces:
         starts.append(at)
         at += len(piece)
@@ -173,32 +194,104 @@ def damaged_range(original: Original, data: bytes) -> tuple[int, int]:
     return first, len(data) - (len(good) - following)
 
 
+def whole_pieces(original: Original, chance: random.Random) -> tuple[str, bytes]:
+    """Lose, repeat or swap lines or frames as a whole; return what was done, and the bytes."""
+    pieces = [piece for piece, _ in original.pieces]
+    at, other = (chance.randrange(len(pieces)) for _ in range(2))
+    done = chance.choice(["lose", "repeat", "swap", "move"])
+    if done == "lose":
+        del pieces[at]
+    elif done == "repeat":
+        pieces.insert(other, pieces[at])
+    elif done == "swap":
+        pieces[at], pieces[other] = pieces[other], pieces[at]
+    else:
+        pieces.insert(other, pieces.pop(at))
+    return f"{done} piece", original.head + b"".join(pieces)
+
+
 @pytest.mark.parametrize("encoding", ["none", "zstd"])
 async def test_every_undamaged_event_is_saved(
     encoding: Encoding, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Files damaged at random: cut, flipped, zeroed, repeated, with lines lost and foreign bytes put in."""
+    """Files cut, flipped, zeroed, pieces lost, swapped, repeated, foreign bytes put in; and all mixed."""
     chance = random.Random(encoding)
     saved_events = undetected = 0
+    kinds: Counter[str] = Counter()
     with lane("random damage", f"jsonl {encoding}", capsys) as figures:
         for number in range(FILES):
             original = random_log(chance, encoding)
             data = original.data
-            at = 0
-            for _ in range(chance.choice([1, 1, 1, 2, 3])):
-                at = chance.randrange(len(data))
-                operator = chance.choice(sorted(OPERATORS))
-                data = OPERATORS[operator](data, at) or data
+            done: list[str] = []
+            if chance.random() < 0.3:
+                kind, data = whole_pieces(original, chance)
+                done.append(kind)
+            for _ in range(chance.choice([0, 1, 2, 3] if done else [1, 1, 1, 2, 3])):
+                done.append(chance.choice(sorted(OPERATORS)))
+                data = OPERATORS[done[-1]](data, chance.randrange(len(data))) or data
             root = tmp_path / str(number)
             path = plant(root, data, encoding)
             try:
                 found = await salvaged(root, encoding)
                 undetected += not check(original, data, encoding, found)
             except BaseException as error:
-                error.add_note(f"file {number}: {operator} at {at}, in {path}")
+                error.add_note(f"file {number}: {done}, in {path}")
                 raise
             assert path.read_bytes() == data, "the original was changed"
+            kinds.update(done)
             figures.faults += 1
             figures.acknowledged += len(undamaged(original, data, encoding))
             saved_events += len(found[2])
         figures.note = f"{saved_events:,} events salvaged, {undetected} changes that leave a good log"
+    assert set(kinds) >= {*OPERATORS, "lose piece", "repeat piece", "swap piece", "move piece"}
+    assert min(kinds.values()) >= FILES // 50, f"hardly tried: {kinds}"
+    assert undetected < FILES // 20
+
+
+SPOILERS: dict[str, Callable[[bytes], bytes]] = {
+    "half": lambda piece: piece[: len(piece) // 2],
+    "zeros": lambda piece: bytes(len(piece)),
+    "foreign": lambda piece: b"\xffgarbage\xfe" * 9,
+    "hole": lambda piece: piece[:9] + bytes(12) + piece[21:],
+    "front": lambda piece: piece[len(piece) // 2 :],
+}
+"""Ways in which a line or a frame is no longer one, whatever it held."""
+
+
+@pytest.mark.parametrize("encoding", ["none", "zstd"])
+async def test_each_damage_is_named_at_its_place(encoding: Encoding, tmp_path: Path) -> None:
+    """Several pieces spoilt in one file, good ones between: a finding stands at each, and nowhere else."""
+    chance = random.Random(f"places {encoding}")
+    named = 0
+    for number in range(FILES // 2):
+        original = random_log(chance, encoding)
+        last = len(original.pieces) - 1
+        spoilt = set(chance.sample(range(last), min(last, chance.randint(1, 4))))
+        places: list[tuple[int, int, str]] = []
+        data = original.head
+        for at, (piece, _) in enumerate(original.pieces):
+            if at not in spoilt:
+                data += piece
+                continue
+            kind = chance.choice(sorted(SPOILERS))
+            put = SPOILERS[kind](piece).replace(b"\n", b" ") + (b"\n" if encoding == "none" else b"")
+            places.append((len(data), len(data) + len(put), kind))
+            data += put
+        root = tmp_path / str(number)
+        plant(root, data, encoding)
+        verdict, report, saved = await salvaged(root, encoding)
+        assert {event.seq for event in saved} == {
+            event.seq
+            for at, (_, rows) in enumerate(original.pieces)
+            if at not in spoilt
+            for row in rows
+            for event in row.events()
+        }
+        marks = [(f.offset or 0, (f.offset or 0) + (f.size or 0)) for f in report.findings]
+        for first, end, kind in places:
+            assert any(start < end and stop > first for start, stop in marks), f"file {number}: {kind}"
+        for start, stop in marks:
+            assert any(start < end and stop > first for first, end, _ in places), f"file {number}: {start}"
+        assert verdict.status == "corrupt" or not places
+        named += len(places)
+    assert named > FILES

@@ -1,10 +1,13 @@
-"""After a deletion no stored byte of the session is left in files, write-ahead log or free pages."""
+"""After a deletion no byte of the session is left in any file, write-ahead log or free page."""
 
 from __future__ import annotations
 
 import os
 import random
+import shutil
 import sqlite3
+import struct
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -12,84 +15,171 @@ import pytest
 import turnlog
 from tests.faults.drill import SESSION_ID
 from tests.faults.lanes import lane
-from tests.faults.stores import KINDS, Place, SqlitePlace, make_place
+from tests.faults.stores import KINDS, JsonlPlace, Place, PostgresPlace, SqlitePlace, make_place
+from turnlog.persistence.attachments import image_block
 
 WINDOW = 24
-"""Bytes of stored content that must not be found in a row anywhere."""
+"""Bytes of content that must not be found in a row anywhere."""
+WINDOWS = 300
+"""How many such pieces of each kind of content are looked for."""
+OTHERS = ("before", "behind")
+"""Sessions beside the one that is deleted."""
+TORN = "torn off " + random.Random("torn").randbytes(200).hex()
 
 
-async def fill(url: str) -> None:
-    """Store the session between others, in many batches of text that does not compress."""
+@dataclass
+class Content:
+    """What must not be left of a session: pieces of its content, by what they are pieces of."""
+
+    pieces: dict[str, set[bytes]] = field(default_factory=dict)
+
+    def add(self, name: str, data: bytes, chance: random.Random, *, but: bytes = b"") -> None:
+        """Take pieces from some content, none of which stands in `but`."""
+        places = range(0, len(data) - WINDOW + 1, WINDOW)
+        cut = sorted({data[at : at + WINDOW] for at in places} - {bytes(WINDOW)})
+        cut = [piece for piece in cut if piece not in but]
+        assert cut, f"there is nothing of {name} to look for"
+        self.pieces[name] = set(chance.sample(cut, min(WINDOWS, len(cut))))
+
+    def found(self, folder: Path) -> dict[str, set[str]]:
+        """Return which kinds of content are found, at any offset, and in which files."""
+        holding: dict[str, set[str]] = {}
+        for path in folder.rglob("*"):
+            data = path.read_bytes() if path.is_file() else b""
+            for name, pieces in self.pieces.items():
+                if any(piece in data for piece in pieces):
+                    holding.setdefault(name, set()).add(path.name)
+        return holding
+
+    def __len__(self) -> int:
+        return sum(map(len, self.pieces.values()))
+
+
+def picture(chance: random.Random) -> bytes:
+    """Return the bytes of an image that nobody else has."""
+    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 8, 8) + chance.randbytes(3000)
+
+
+async def fill(store: turnlog.SessionStore) -> None:
+    """Store the session between others, in many batches of text that does not compress, with images."""
     chance = random.Random(1)
-    async with turnlog.open(url) as store:
-        for name in ("before", SESSION_ID, "behind"):
-            async with store.create(id=name, cwd="/srv/app") as session:
-                session.append("session/title", {"title": f"title of {name} {chance.randbytes(20).hex()}"})
-                for _ in range(30):
-                    session.append("feedback/record", {"text": chance.randbytes(600).hex()})
-                    await session.flush()
+    shared = await store.attachments.put(picture(random.Random("shared")))
+    for name in (OTHERS[0], SESSION_ID, OTHERS[1]):
+        own = await store.attachments.put(picture(random.Random(name)))
+        async with store.create(id=name, cwd="/srv/app") as session:
+            session.append("session/title", {"title": f"title of {name} {chance.randbytes(20).hex()}"})
+            async with session.turn() as turn:
+                turn.user([{"type": "text", "text": f"look, {name}"}, own, shared])
+            for _ in range(30):
+                session.append("feedback/record", {"text": chance.randbytes(600).hex()})
+                await session.flush()
 
 
-def found(folder: Path, wanted: set[bytes]) -> list[str]:
-    """Return the files below a folder that hold one of the windows, at any offset."""
-    holding: list[str] = []
-    for path in folder.rglob("*"):
-        if path.is_file():
-            data = path.read_bytes()
-            if any(window in data for window in wanted):
-                holding.append(path.name)
-    return sorted(holding)
+async def quarantine(place: Place, store_url: str) -> None:
+    """Tear the log and let a repair keep what was torn off aside; databases have no torn tails."""
+    if not isinstance(place, JsonlPlace):
+        return
+    (log,) = place.root.glob(f"*/{SESSION_ID}/session.jsonl*")
+    whole = log.read_bytes()
+    log.write_bytes(whole + (TORN.encode() if log.suffix == ".jsonl" else whole[-600:-100]))
+    async with turnlog.open(store_url) as store:
+        await store.load(SESSION_ID)
 
 
-def _sample(place: Place) -> set[bytes]:
-    """Return pieces of the session's stored content that no other session has."""
-    content = place.log(SESSION_ID)
-    others = place.log("before") + place.log("behind")
-    pieces = {content[at : at + WINDOW] for at in range(0, len(content) - WINDOW, WINDOW)}
-    chosen = sorted(piece for piece in pieces if piece not in others)
-    assert len(chosen) > 100
-    return set(random.Random(2).sample(chosen, min(400, len(chosen))))
+async def content_of(place: Place, store: turnlog.SessionStore) -> Content:
+    """Return what is to be looked for: stored bytes, the text they stand for, title, image, torn bytes."""
+    chance = random.Random(2)
+    content = Content()
+    others = b"".join(place.log(name) for name in OTHERS)
+    content.add("stored bytes", place.log(SESSION_ID), chance, but=others)
+    events = (await store.read_from(SESSION_ID, 0)).events
+    texts = [str(event.data["text"]) for event in events if event.type == "feedback/record"]
+    content.add("text", "".join(texts).encode(), chance)
+    title = next(str(event.data["title"]) for event in events if event.type == "session/title")
+    content.add("title", title.encode(), chance)
+    content.add("image", picture(random.Random(SESSION_ID))[24:], chance)
+    for aside in place.root.rglob("torn-*.bin") if isinstance(place, JsonlPlace) else ():
+        content.add("torn bytes", aside.read_bytes(), chance, but=others)
+    return content
+
+
+def is_shown(found: dict[str, set[str]], place: Place) -> bool:
+    """Tell whether the search finds each kind of content where it is before a deletion."""
+    log = {"sessions.db", "sessions.db-wal"}
+    if isinstance(place, JsonlPlace):
+        log = {"session.jsonl", "session.jsonl.zstd"}
+    kinds = {"stored bytes", "title", "image"}
+    if isinstance(place, JsonlPlace):
+        kinds |= {"torn bytes"}
+    if place.kind == "jsonl":
+        kinds |= {"text"}
+    return kinds <= set(found) and bool(found["stored bytes"] & log)
+
+
+@pytest.mark.parametrize("reader", ["no reader", "a reader"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "postgres"])
+async def test_no_byte_is_left(
+    kind: str, reader: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing of log, title, summary, image or quarantine is found; the sessions beside it are whole."""
+    # The reader is another store that has read the session and is still open.
+    place = make_place(kind, tmp_path)
+    async with turnlog.open(place.url) as store:
+        await fill(store)
+    await quarantine(place, place.url)
+    others = [place.log(name) for name in OTHERS]
+    with lane(f"deleted bytes, {reader}", kind, capsys) as figures:
+        async with turnlog.open(place.url) as store, turnlog.open(place.url) as other:
+            content = await content_of(place, store)
+            assert is_shown(content.found(tmp_path), place), "the search finds too little before the deletion"
+            if reader == "a reader":
+                assert len((await other.read_from(SESSION_ID, 0)).events) > 30
+            assert (await store.delete(SESSION_ID)).erased
+            assert content.found(tmp_path) == {}
+            with pytest.raises(turnlog.SessionNotFoundError):
+                await other.read_from(SESSION_ID, 0)
+            assert sorted([str(info.session_id) async for info in other.list()]) == sorted(OTHERS)
+            shared = image_block(picture(random.Random("shared")))["attachment"]["attachmentId"]
+            assert await other.attachments.get(shared), "an image that others name is gone"
+        assert content.found(tmp_path) == {}
+        assert [place.log(name) for name in OTHERS] == others
+        figures.faults = 1
+        figures.note = f"{len(content)} pieces of content looked for in every file"
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "postgres"])
-async def test_no_byte_is_left(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing of the log, its title or its summary is found; the sessions beside it are whole."""
+async def test_no_byte_is_left_of_what_was_just_written(kind: str, tmp_path: Path) -> None:
+    """The store that wrote the session deletes it, with all of it still in the write-ahead log."""
     place = make_place(kind, tmp_path)
-    await fill(place.url)
-    wanted = _sample(place)
-    assert found(tmp_path, wanted), "the search finds nothing even before the deletion"
-    others = [place.log(name) for name in ("before", "behind")]
-    with lane("deleted bytes", kind, capsys) as figures:
-        async with turnlog.open(place.url) as store:
-            done = await store.delete(SESSION_ID)
-            assert done.erased
-            assert found(tmp_path, wanted | {b"title of drill"}) == []
-        assert found(tmp_path, wanted | {b"title of drill"}) == []
-        assert [place.log(name) for name in ("before", "behind")] == others
-        figures.faults = 1
-        figures.note = f"{len(wanted)} pieces of stored content looked for in every file"
+    async with turnlog.open(place.url) as store:
+        await fill(store)
+        content = await content_of(place, store)
+        if kind == "sqlite":
+            assert "sessions.db-wal" in content.found(tmp_path)["stored bytes"]
+        assert (await store.delete(SESSION_ID)).erased
+        assert content.found(tmp_path) == {}
 
 
 async def test_a_reader_holds_the_content_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With a reader inside a transaction the deletion says so; when it has gone the rest is erased."""
     place = make_place("sqlite", tmp_path)
     assert isinstance(place, SqlitePlace)
-    await fill(place.url)
-    wanted = _sample(place)
-    with lane("deleted bytes, a reader open", "sqlite", capsys) as figures:
+    with lane("deleted bytes, a reader in a transaction", "sqlite", capsys) as figures:
         async with turnlog.open(place.url) as store:
+            await fill(store)
+            content = await content_of(place, store)
             await store.append(SESSION_ID, [_more(await _end(store))])
             reader = sqlite3.connect(place.path, isolation_level=None)
             reader.execute("begin")
             assert reader.execute("select count(*) from frames").fetchone()[0] > 90
             done = await store.delete(SESSION_ID)
             assert not done.erased
-            assert found(tmp_path, wanted), "the reader did not hold anything back, so this shows nothing"
+            assert content.found(tmp_path), "the reader did not hold anything back, so this shows nothing"
             assert reader.execute("select count(*) from frames").fetchone()[0] > 90
             reader.execute("rollback")
             reader.close()
             assert await store.erase_remains()
-            assert found(tmp_path, wanted | {b"title of drill"}) == []
+            assert content.found(tmp_path) == {}
         figures.faults = 1
 
 
@@ -101,33 +191,90 @@ def _more(seq: int) -> dict[str, object]:
     return {"type": "feedback/record", "seq": seq, "time": 1, "data": {"text": os.urandom(9).hex()}}
 
 
-async def test_an_idle_reader_holds_nothing_back(tmp_path: Path) -> None:
-    """Stores that are merely open, and have read, do not keep a deletion from erasing."""
+_OVERWRITTEN = "pragma secure_delete = on"
+_TAKEN_IN = "pragma wal_checkpoint(truncate)"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_left"),
+    [(None, _TAKEN_IN, True), (_OVERWRITTEN, None, True), (_OVERWRITTEN, _TAKEN_IN, False)],
+    ids=["not overwritten", "not taken in", "both"],
+)
+async def test_each_half_of_erasing_is_needed(
+    before: str | None, after: str | None, is_left: bool, tmp_path: Path
+) -> None:
+    """The control: without overwriting, or without emptying the log, the search finds deleted content."""
     place = make_place("sqlite", tmp_path)
-    await fill(place.url)
-    wanted = _sample(place)
-    async with turnlog.open(place.url) as reader, turnlog.open(place.url) as store:
-        assert len((await reader.read_from(SESSION_ID, 0)).events) == 31
+    assert isinstance(place, SqlitePlace)
+    async with turnlog.open(place.url) as store:
+        await fill(store)
+        content = await content_of(place, store)
+    del content.pieces["image"]  # files of their own, which a deletion of rows leaves
+    db = sqlite3.connect(place.path, isolation_level=None)
+    db.execute(before or "pragma secure_delete = off")
+    db.execute("pragma wal_autocheckpoint = 0")
+    one = "(select key from sessions where segment = ?)"
+    if after is None:
+        # The content is in the log once more, as that of a session that was written on is.
+        db.execute(f"update frames set frame = frame || x'' where session = {one}", (SESSION_ID,))
+    db.execute(f"delete from frames where session = {one}", (SESSION_ID,))
+    db.execute("delete from sessions where segment = ?", (SESSION_ID,))
+    if after is not None:
+        db.execute(after)
+    assert bool(content.found(tmp_path)) == is_left
+    db.close()
+
+
+async def test_each_file_beside_a_log_is_looked_at(tmp_path: Path) -> None:
+    """The control: any one file of a deleted session that is put back is found."""
+    place = make_place("jsonl-zstd", tmp_path / "store")
+    assert isinstance(place, JsonlPlace)
+    async with turnlog.open(place.url) as store:
+        await fill(store)
+    await quarantine(place, place.url)
+    async with turnlog.open(place.url) as store:
+        content = await content_of(place, store)
+        kept = tmp_path / "kept"
+        shutil.copytree(tmp_path / "store", kept)
         assert (await store.delete(SESSION_ID)).erased
-        assert found(tmp_path, wanted) == []
-        assert [info.session_id async for info in reader.list()] == ["before", "behind"]
+    assert content.found(tmp_path / "store") == {}
+    seen: set[str] = set()
+    for path in [path for path in kept.rglob("*") if path.is_file()]:
+        back = tmp_path / "store" / path.relative_to(kept)
+        if back.exists():
+            continue
+        back.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, back)
+        if path.name != "session.lock":
+            assert content.found(tmp_path / "store"), f"{path.name} came back unseen"
+            seen.add(path.name.partition("-")[0])
+        back.unlink()
+    assert {"session.jsonl.zstd", "summary.json", "torn"} < seen
 
 
 async def test_a_server_is_vacuumed() -> None:
-    """PostgreSQL: no row is left, live or dead; a transaction that can still see them is told."""
-    from tests.faults.stores import PostgresPlace
-
+    """PostgreSQL: no row is left, live or dead; while a transaction can still see them, that is said."""
     place = make_place("postgres", Path())
     assert isinstance(place, PostgresPlace)
-    await fill(place.url)
 
     def count() -> int:
         return int(place.run("select count(*) from frames")[0][0])
 
+    def dead() -> int:
+        found = place.run(f"select dead_tuple_count from public.pgstattuple('{place.schema}.frames')")
+        return int(found[0][0])
+
+    place.run("create extension if not exists pgstattuple schema public")
     async with turnlog.open(place.url) as store:
-        assert count() == 90
-        assert (await store.delete(SESSION_ID)).erased
-        assert count() == 60
-        place.run("create extension if not exists pgstattuple schema public")
-        dead = place.run(f"select dead_tuple_count from public.pgstattuple('{place.schema}.frames')")
-        assert dead[0][0] == 0
+        await fill(store)
+        before = count()
+        place.run("begin isolation level repeatable read")
+        assert count() == before
+        assert not (await store.delete(SESSION_ID)).erased
+        assert count() == before
+        place.run("rollback")
+        assert (count(), dead() > 0) == (before * 2 // 3, True)
+        assert await store.erase_remains()
+        assert dead() == 0
+        assert (await store.delete(OTHERS[0])).erased
+        assert (count(), dead()) == (before // 3, 0)

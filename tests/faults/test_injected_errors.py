@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import os
 import resource
 import subprocess
@@ -15,8 +16,9 @@ from typing import TypeVar
 import pytest
 
 import turnlog
-from tests.crash.killpoints import have_strace, kill_points, run_writer
-from tests.crash.scenarios import CWD, add_turn
+from tests.crash.killpoints import KillPoint, Outcome, have_strace, kill_points, run_writer
+from tests.crash.scenarios import CWD, Scenario, StoppedHolder, add_turn, store_url
+from tests.crash.scenarios import SESSION_ID as CRASH_ID
 from tests.faults.drill import SESSION_ID, Told, Writer, count, survivors, tell, told
 from tests.faults.lanes import SOAK, lane, need
 from tests.faults.media import fill_up, small_file_system
@@ -30,6 +32,13 @@ CALLS = (
 TRIES = 20
 POINTS = 1 << 30 if SOAK else 14
 
+
+MUST_FAIL = {
+    "jsonl none": {"pwrite64", "fsync", "fdatasync", "linkat"},
+    "jsonl zstd": {"pwrite64", "fsync", "fdatasync", "linkat"},
+    "sqlite": {"pwrite64", "fsync", "fdatasync", "openat"},
+}
+"""Calls that must have been made to fail on each backend, or the lane shows less than it says."""
 
 T = TypeVar("T")
 
@@ -90,11 +99,15 @@ def test_an_error_at_any_call_loses_nothing(
     # A pipe that fails would be the test's own, not the medium's.
     points = [p for p in points if p.syscall in CALLS and p.syscall != "write"]
     assert len(points) > 8, "the counting run saw too few calls to mean anything"
-    step = max(1, len(points) // POINTS)
+    failed: set[str] = set()
     with lane("EIO", kind, capsys) as figures:
-        for number, point in enumerate(points[::step]):
+        for number, point in enumerate(_spread(points)):
             url = place(str(number))
-            outcome = run_writer(functools.partial(work, url), tmp_path / "trace", point, fault="error=EIO")
+            trace = tmp_path / "trace"
+            outcome = run_writer(functools.partial(work, url), trace, point, fault="error=EIO")
+            if "(INJECTED)" not in trace.read_text(errors="replace"):
+                continue  # this run did without the call
+            failed.add(point.syscall)
             last = outcome.acknowledged[-1].split()
             known = Told(int(last[0]), last[1].decode())
             try:
@@ -105,7 +118,85 @@ def test_an_error_at_any_call_loses_nothing(
                 raise
             count(figures, known, Told(), left)
             assert left.loads, f"{point}: {left}"
-        figures.note = "one failing call a round, everything pending was written afterwards"
+        figures.note = (
+            f"one failing call a round: {', '.join(sorted(failed))}; all pending was written afterwards"
+        )
+    assert failed >= MUST_FAIL[kind], f"never made to fail: {MUST_FAIL[kind] - failed}"
+
+
+def _spread(points: list[KillPoint]) -> list[KillPoint]:
+    """Return as many points as are tried: the first of each call, and others spread over the rest."""
+    first = {point.syscall: point for point in reversed(points)}
+    rest = [point for point in points if point not in first.values()]
+    step = max(1, len(rest) // max(1, POINTS - len(first)))
+    return [*first.values(), *rest[::step]]
+
+
+async def _take(url: str, ack: int) -> None:
+    """Take the session over and write a turn, insisting on each step."""
+
+    async def opened() -> turnlog.SessionStore:
+        return await turnlog.open(url)
+
+    store = await insist(opened)
+
+    async def taken() -> turnlog.LiveSession:
+        return await store.resume(CRASH_ID, takeover=True)
+
+    session = await insist(taken)
+    add_turn(session, session.next_turn)
+    await insist(session.flush)
+    tell(ack, session)
+    with suppress(turnlog.TurnlogError, ExceptionGroup):  # a claim that cannot be given back ends with us
+        await store.aclose()
+
+
+def _take_from_a_stopped_writer(encoding: str, folder: Path, point: KillPoint | None) -> tuple[Outcome, str]:
+    """Let a writer take a session over from a stopped process while one of its calls fails."""
+    root = folder / "root"
+    Scenario("takeover", encoding).prepare(root)
+    holder = StoppedHolder(root, encoding)
+
+    def work(ack: int) -> None:
+        asyncio.run(_take(store_url(root, encoding), ack))
+
+    try:
+        outcome = run_writer(work, folder / "trace", point, fault="error=EIO")
+    finally:
+        holder.end()
+    return outcome, store_url(root, encoding)
+
+
+@pytest.mark.parametrize("encoding", ["none", "zstd"])
+def test_an_error_at_any_call_of_a_takeover(
+    encoding: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Files change their names in a takeover; a call that fails there, a rename too, loses nothing."""
+    need(have_strace(), "strace is missing; apt-get install strace")
+    folders = (tmp_path / str(number) for number in itertools.count())
+
+    def take(point: KillPoint | None) -> tuple[Outcome, str, Path]:
+        folder = next(folders)
+        folder.mkdir()
+        return *_take_from_a_stopped_writer(encoding, folder, point), folder / "trace"
+
+    take(None)  # so that what is counted imports nothing
+    counted, _, _ = take(None)
+    points = [p for p in kill_points(counted.calls) if p.syscall in CALLS and p.syscall != "write"]
+    failed: set[str] = set()
+    with lane("EIO in takeover", f"jsonl {encoding}", capsys) as figures:
+        for point in _spread(points):
+            outcome, url, trace = take(point)
+            if "(INJECTED)" not in trace.read_text(errors="replace"):
+                continue  # this run did without the call
+            failed.add(point.syscall)
+            last = outcome.acknowledged[-1].split()
+            known = Told(int(last[0]), last[1].decode())
+            left = survivors(url, known, session_id=CRASH_ID)
+            count(figures, known, Told(), left)
+            assert left.loads, f"{point}: {left}"
+        figures.note = f"failed: {', '.join(sorted(failed))}"
+    assert failed & {"rename", "renameat", "renameat2"}, f"no rename was made to fail, only {failed}"
 
 
 @contextmanager
@@ -171,7 +262,7 @@ async def _fill(url: str, session_id: str, ballast: Path) -> tuple[Told, int]:
         return told(session), refused
 
 
-@pytest.mark.parametrize("kind", ["jsonl none", "jsonl zstd"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_short_writes_lose_nothing(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A write that the system takes only in part, and then refuses, is taken back and written again."""
     url = url_of(kind, tmp_path)
@@ -196,7 +287,7 @@ async def _limited(url: str, session_id: str, root: Path, number: int, ack: int)
             session = await store.create(id=session_id, cwd=CWD)
             add_turn(session, 1)
         await session.flush()
-        (log,) = root.glob(f"s/*/{session_id}/session.jsonl*")
+        (log,) = root.glob("s.db-wal" if url.startswith("sqlite:") else f"s/*/{session_id}/session.jsonl*")
         add_turn(session, session.next_turn)
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 1 + number * 7 % 300, hard))

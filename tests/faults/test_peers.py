@@ -1,11 +1,10 @@
-"""Other session stores through the power cuts and the two-writer drill, as figures beside our own.
+"""Two writers of one session; and, in the long form, other session stores through the same drills.
 
-Only in the long form: it installs the stores that the bench pins. They are measured and held to nothing.
+Those are installed as the bench pins them, and are measured and held to nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sqlite3
@@ -18,13 +17,12 @@ from pathlib import Path
 import pytest
 
 import turnlog
-from tests.crash.scenarios import CWD, add_turn
-from tests.faults.drill import SESSION_ID
+from tests.faults.drill import SESSION_ID, Told, Writer, count, survivors, write
 from tests.faults.lanes import SOAK, lane
 from tests.faults.power_loss import power_loss_mount
 from tests.faults.stores import KINDS, make_place
 
-pytestmark = pytest.mark.skipif(not SOAK, reason="installs other stores; part of the long form")
+soak = pytest.mark.skipif(not SOAK, reason="installs other stores; part of the long form")
 
 ROOT = Path(__file__).parents[2]
 CUTS = 8
@@ -32,6 +30,9 @@ ACKED = 20
 """Turns that are acknowledged before each cut."""
 EACH = 150
 """Turns of each of two writers."""
+KNOCKS = EACH if SOAK else 20
+"""Attempts of the second writer on our own stores."""
+LATE = {"type": "feedback/record", "seq": 1 << 20, "time": 1, "data": {}}
 
 COUNTS = {
     "langgraph": "select count(distinct task_id) from writes where thread_id = 's-0'",
@@ -80,6 +81,7 @@ def _mount() -> Iterator[Path]:
         yield Path(folder) / "mount"
 
 
+@soak
 @pytest.mark.parametrize("peer", sorted(COUNTS))
 def test_power_loss(peer: str, python: Path, mount: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The same file system and the same cuts as for our own stores."""
@@ -99,6 +101,7 @@ def test_power_loss(peer: str, python: Path, mount: Path, capsys: pytest.Capture
             figures.lost += max(0, acked - (left or 0))
 
 
+@soak
 @pytest.mark.parametrize("peer", sorted(COUNTS))
 def test_two_writers(peer: str, python: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two processes write one session at the same time."""
@@ -127,22 +130,25 @@ def test_two_writers_here(kind: str, tmp_path: Path, capsys: pytest.CaptureFixtu
     """The second process is told who writes; it stores nothing, and nothing of the first is lost (W1)."""
     place = make_place(kind, tmp_path)
     with lane("two writers", kind, capsys) as figures:
-        acked, refused, left = asyncio.run(_two(place.url))
-        figures.faults, figures.acknowledged, figures.lost = 1, acked, max(0, acked - left)
+        first = Writer(lambda ack: write(place.url, ack))
+        before = first.next()
+        assert before is not None
+        second = Writer(lambda ack: _knock(place.url, first.pid, ack))
+        refused = second.end().events
+        assert second.status == 0, "the second writer was let in, or failed by itself"
+        known = first.kill()
+        assert known.events > before.events, "the first writer was held up"
+        count(figures, known, Told(), survivors(place.url, known))
         figures.note = f"{refused} refused; one of them wrote"
-        assert refused == EACH
+        assert refused == KNOCKS
 
 
-async def _two(url: str) -> tuple[int, int, int]:
-    refused = 0
-    async with turnlog.open(url) as one, turnlog.open(url) as other:
-        async with one.create(id=SESSION_ID, cwd=CWD) as session:
-            for _ in range(EACH):
-                add_turn(session, session.next_turn)
-                await session.flush()
-                try:
-                    await other.resume(SESSION_ID)
-                except turnlog.SessionBusyError:
-                    refused += 1
-            acked = session.durable_seq
-        return acked, refused, len((await other.read_from(SESSION_ID, 0)).events)
+async def _knock(url: str, owner: int, ack: int) -> None:
+    """Try to resume the session again and again, and to append to it; tell how often that was refused."""
+    async with turnlog.open(url) as store:
+        for number in range(KNOCKS):
+            with pytest.raises(turnlog.SessionBusyError) as busy:
+                await (store.append(SESSION_ID, [LATE]) if number % 2 else store.resume(SESSION_ID))
+            assert busy.value.owner is not None
+            assert busy.value.owner.pid == owner
+            os.write(ack, f"{number + 1} -\n".encode())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,17 @@ import pytest
 
 import turnlog
 from tests.crash.scenarios import add_turn
+from tests.faults.lanes import SOAK, report
+from tests.faults.test_postgres_outages import write_until
 from tests.postgres_cluster import PORT, Cluster
 from turnlog.backends.postgres.address import parse_address
 from turnlog.backends.postgres.backend import PostgresBackend
-from turnlog.errors import BackendUnavailableError, UndurableError
+from turnlog.errors import BackendUnavailableError
 from turnlog.events.batch import EncodedBatch
 from turnlog.events.header import SessionHeader
 from turnlog.persistence.claims import this_process
-from turnlog.persistence.live_session import LiveSession
 
-ROUNDS = 5 if os.environ.get("TURNLOG_SOAK") else 1
+ROUNDS = 5 if SOAK else 1
 NEVER = 1e9
 
 
@@ -91,28 +91,15 @@ async def dicts(store: turnlog.SessionStore, session_id: str) -> list[dict[str, 
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))
-async def test_nothing_acknowledged_is_lost_in_a_failover(pair: Pair, number: int) -> None:
+async def test_nothing_acknowledged_is_lost_in_a_failover(
+    pair: Pair, number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Writers and a follower go on at the standby; all that was acknowledged at the primary is there."""
     url = pair.url()
     async with turnlog.open(url, write_window=NEVER) as store, turnlog.open(url) as reader:
         sessions = [await store.create(id=f"s{n}") for n in range(3)]
         acknowledged: dict[str, int] = {}
         done, last = asyncio.Event(), asyncio.Event()
-
-        async def write(session: LiveSession) -> None:
-            turn = 0
-            while not done.is_set():
-                turn += 1
-                add_turn(session, turn)
-                while True:
-                    try:
-                        await session.flush()
-                    except UndurableError:
-                        await asyncio.sleep(0.02)
-                    else:
-                        break
-                acknowledged[session.id] = session.durable_seq
-                await asyncio.sleep(0.005)
 
         async def progress() -> None:
             before = sum(acknowledged.values())
@@ -131,7 +118,10 @@ async def test_nothing_acknowledged_is_lost_in_a_failover(pair: Pair, number: in
                 except BackendUnavailableError:
                     await asyncio.sleep(0.02)
 
-        writers = [asyncio.ensure_future(write(session)) for session in sessions]
+        writers = [
+            asyncio.ensure_future(write_until(done, session, acknowledged, rest=0.005))
+            for session in sessions
+        ]
         await progress()
         follower = asyncio.ensure_future(follow())
         await progress()
@@ -152,6 +142,7 @@ async def test_nothing_acknowledged_is_lost_in_a_failover(pair: Pair, number: in
         assert followed == [e.to_dict() for e in sessions[0].events]
         for session in sessions:
             await session.aclose()
+    report("failover to the standby", "postgres", capsys, faults=1, acknowledged=sum(seen.values()))
 
 
 async def test_a_standby_is_read_and_not_written(pair: Pair) -> None:

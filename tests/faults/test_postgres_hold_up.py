@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 import turnlog
-from tests.faults.lanes import report
+from tests.faults.lanes import SOAK, report
 from tests.postgres_cluster import PORT, Cluster, fresh_schema, missing, shared_cluster
 
-ROUNDS = 100 if os.environ.get("TURNLOG_SOAK") else 25
+ROUNDS = 100 if SOAK else 25
 """Rounds on one host, and as many on two."""
 POSITIONS = ("before-send", "in-group", "after-reply")
 ROOT = Path(__file__).parents[2]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 
 import turnlog
 from tests.crash.scenarios import add_turn
-from tests.postgres_cluster import PORT, Cluster, fresh_schema, shared_cluster
+from tests.postgres_cluster import PORT, Cluster, fresh_schema, missing, shared_cluster
 from turnlog.backends.postgres.schema import VERSION
 from turnlog.cli.boundary import FAILED, OK, UNSUPPORTED, USAGE
 from turnlog.cli.main import main
@@ -126,6 +128,64 @@ async def test_a_refused_connection_names_the_reason(
     assert not refused.value.retryable
 
 
+@pytest.fixture(name="foreign", scope="module", params=["de", "ru"])
+def _foreign(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """Give a server that speaks another language; of these two, one translates even the word FATAL."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("LANGUAGE", request.param)
+        cluster = Cluster({"lc_messages": "C.utf8", "superuser_reserved_connections": "1"})
+        cluster.start()
+    with pytest.raises(psycopg.OperationalError) as told:
+        psycopg.connect(cluster.conninfo(user="nobody-here"))
+    if "does not exist" in str(told.value):
+        cluster.remove()
+        missing("the server's messages in other languages")
+    cluster.admin().execute("create user locked password 'x'")
+    cluster.admin().execute("create user crowded connection limit 0")
+    rules = cluster.data / "pg_hba.conf"
+    rules.write_text("local all locked scram-sha-256\nlocal all banned reject\n" + rules.read_text())
+    cluster.admin().execute("select pg_reload_conf()")
+    yield cluster
+    cluster.remove()
+
+
+@pytest.mark.parametrize(
+    ("user", "database", "retryable"),
+    [
+        ("nobody-here", "postgres", False),
+        ("banned", "postgres", False),
+        ("turnlog", "nope", False),
+        ("locked", "postgres", False),
+        (f"locked:{SECRET}", "postgres", False),
+        ("crowded", "postgres", True),
+    ],
+    ids=["user", "rule", "database", "password", "wrong-password", "crowded"],
+)
+async def test_refusals_are_known_by_their_state(
+    foreign: Cluster, user: str, database: str, retryable: bool
+) -> None:
+    """Whether a retry mends a refusal is told by its SQLSTATE, whatever language the server speaks."""
+    url = f"postgresql://{user}@/{database}?host={foreign.home}&port={PORT}"
+    async with turnlog.open(url) as store:
+        with pytest.raises(BackendError) as refused:
+            await store.read_from("s", 0)
+    assert refused.value.retryable == retryable
+    assert isinstance(refused.value, BackendUnavailableError) == retryable
+    assert refused.value.wrote_nothing
+    assert SECRET not in str(refused.value)
+
+
+async def test_without_a_trace_a_refusal_counts_as_passing(
+    foreign: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the driver keeps no trace the state is unknown: the server's words, and a retry."""
+    monkeypatch.delattr(os, "memfd_create")
+    url = f"postgresql://turnlog@/nope?host={foreign.home}&port={PORT}"
+    async with turnlog.open(url) as store:
+        with pytest.raises(BackendUnavailableError, match="nope"):
+            await store.read_from("s", 0)
+
+
 @pytest.mark.parametrize(
     "place", ["127.0.0.1:1", "no-such-host.invalid", "[::1]:1", "127.0.0.1:1,127.0.0.1:2"]
 )
@@ -209,6 +269,8 @@ async def test_an_empty_schema_is_taken(strict: Cluster) -> None:
     schema = fresh_schema()
     strict.admin().execute(f"create schema {schema} authorization guest".encode())
     await write(strict.url(schema=schema, user="guest"))
+    made = strict.admin().execute("select tableowner from pg_tables where schemaname = %s", (schema,))
+    assert {owner for (owner,) in made.fetchall()} == {"guest"}
 
 
 async def test_a_user_without_rights(strict: Cluster) -> None:

@@ -24,7 +24,7 @@ import pytest
 
 import turnlog
 from tests.faults.media import unwritable
-from tests.faults.stores import KINDS, SUMMARY_FAULTS, JsonlPlace, Place, make_place
+from tests.faults.stores import SUMMARY_FAULTS, JsonlPlace, Place, make_place
 from tests.unit.backends.sqlite.test_opening import NoSharedMemory
 from turnlog.backends.sqlite.backend import SqliteBackend
 from turnlog.errors import (
@@ -44,12 +44,6 @@ ELSEWHERE = {"index-02": "about importing another program's transcripts; the imp
 
 KILLS = 50
 """Kills per backend; 200 over all of them."""
-
-
-@pytest.fixture(params=KINDS, name="place")
-def _place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Give an empty store of each kind in turn."""
-    return make_place(request.param, tmp_path)
 
 
 def test_every_case_of_these_kinds_is_here() -> None:

@@ -97,6 +97,20 @@ def test_an_unusable_database_has_its_exit_code(
     assert said in json.loads(capsys.readouterr().err)["error"]["message"]
 
 
+def test_a_damaged_frame_is_named_by_its_seq(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A database has no bytes to point at: what is damaged is the batch that begins with a seq."""
+    path = tmp_path / "sessions.db"
+    asyncio.run(fill(path))
+    db = sqlite3.connect(path)
+    db.execute("update frames set frame = zeroblob(9) where first_seq = 3")
+    db.commit()
+    db.close()
+    assert main(["--store", f"sqlite:{path}", "verify", "s"]) == CORRUPT
+    out = capsys.readouterr().out
+    assert "at the batch of seq 3: 9 bytes cannot be read" in out
+    assert "byte 3" not in out
+
+
 def test_an_absent_database_is_an_empty_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Listing a database that does not exist shows nothing, and makes nothing."""
     assert main(["--store", f"sqlite:{tmp_path}/new/sessions.db", "list", "--json"]) == OK

@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 
 import turnlog
+from tests.crash.killpoints import have_strace
+from tests.faults.lanes import need
 from tests.faults.media import fill_up, small_file_system, unwritable
 from turnlog.backends.sqlite import links
 from turnlog.errors import BackendError, UndurableError
@@ -185,10 +187,10 @@ WHEN = {"fdatasync": "9+7", "pwrite64": "30+60", "fsync": "2"}
 """Which calls fail, in the notation of strace; without a step, one of those that make the database."""
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 @pytest.mark.parametrize("call", sorted(WHEN))
 def test_a_sync_that_fails_is_not_believed(tmp_path: Path, call: str) -> None:
     """D2: after an I/O error the same batch is written again through a new connection; nothing is lost."""
+    need(have_strace(), "strace is missing; apt-get install strace")
     path = tmp_path / "sessions.db"
     inject = f"inject={call}:error=EIO:when={WHEN[call]}"
     command = ["strace", "-f", "-qq", "-o", str(tmp_path / "trace"), "-e", f"trace={call}", "-e", inject]
@@ -233,9 +235,9 @@ def syncs_of(trace: Path) -> int:
     return sum("sync(" in line for line in trace.read_text().splitlines())
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 def test_a_hundred_sessions_share_their_syncs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A hundred sessions that flush together need fewer syncs than flushes by more than five times."""
+    need(have_strace(), "strace is missing; apt-get install strace")
     trace = tmp_path / "trace"
     command = ["strace", "-f", "-qq", "-o", str(trace), "-e", "trace=fsync,fdatasync"]
     done = subprocess.run(

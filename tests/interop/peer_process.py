@@ -95,6 +95,15 @@ def _as_double(digits: str) -> int:
     return exact if abs(exact) <= 2**53 else int(float(digits))
 
 
+def end_process(process: subprocess.Popen[str]) -> None:
+    """Let a process that reads from its standard input come to its end."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.close()
+    process.wait(timeout=20)
+    process.stdout.close()
+
+
 class Peer:
     """One running original; a context manager. Not thread-safe: one question at a time."""
 
@@ -114,11 +123,7 @@ class Peer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
     ) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=20)
-        self._process.stdout.close()
+        end_process(self._process)
 
     def ask(self, question: str, **args: Any) -> Any:
         """Ask one question and return the answer.

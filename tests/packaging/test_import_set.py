@@ -8,11 +8,13 @@ import subprocess
 import sys
 import zipfile
 from importlib.metadata import requires, version
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import turnlog
+from tests.faults.lanes import need
 from turnlog import transcripts
 
 ROOT = Path(__file__).parents[2]
@@ -131,10 +133,7 @@ def test_core_requirements() -> None:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
     """Build the wheel of the working tree and list its files."""
-    build = pytest.importorskip(
-        "hatchling.build", reason="hatchling is not installed; `make setup` does that"
-    )
-    assert build is not None
+    need(find_spec("hatchling") is not None, "hatchling is missing; `make setup` installs it")
     folder = tmp_path_factory.mktemp("wheel")
     script = f"from hatchling.build import build_wheel; print(build_wheel({str(folder)!r}))"
     done = subprocess.run(

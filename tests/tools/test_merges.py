@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.lanes import need
 from tests.tools.trees import git, plant
 from tools.gates.catalogue import GATES, SETS
 from tools.gates.rfc_command import main
@@ -16,7 +17,10 @@ from tools.gates.tree import Tree
 
 PROJECT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+@pytest.fixture(autouse=True)
+def _needs_git() -> None:
+    need(shutil.which("git") is not None, "git is missing; apt-get install git")
 
 
 @pytest.fixture
@@ -127,8 +131,7 @@ def test_commit_hook_sees_the_history_of_the_archive(repository: Path) -> None:
 
 def test_make_hooks_installs_them(repository: Path) -> None:
     """`make hooks` is all it takes."""
-    if shutil.which("make") is None:
-        pytest.skip("make is not installed")
+    need(shutil.which("make") is not None, "make is missing; apt-get install make")
     shutil.copy(PROJECT / "Makefile", repository / "Makefile")
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     subprocess.run(["make", "-s", "hooks"], cwd=repository, env=environment, check=True)

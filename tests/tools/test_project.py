@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.lanes import need
+
 PROJECT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -35,8 +37,7 @@ def test_every_requirement_has_an_exact_pin() -> None:
 
 def test_help_lists_every_target() -> None:
     """`make help` names each target that a person may call."""
-    if shutil.which("make") is None:
-        pytest.skip("make is not installed")
+    need(shutil.which("make") is not None, "make is missing; apt-get install make")
     text = (PROJECT / "Makefile").read_text(encoding="utf-8")
     targets = next(line for line in text.splitlines() if line.startswith(".PHONY:")).split()[1:]
     command = ["make", "--no-print-directory", "help"]  # a make inside of a make would announce its folders

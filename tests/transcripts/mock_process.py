@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tests.interop.peer_process import find_node, install_packages
+from tests.interop.peer_process import end_process, find_node, install_packages
 
 FOLDER = Path(__file__).parent / "aimock"
 ANSWER = "Understood."
@@ -55,8 +55,4 @@ class MockServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=20)
-        self._process.stdout.close()
+        end_process(self._process)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.faults.lanes import need
 from tests.transcripts.markup_log import markup_log
 from turnlog import SessionEvent
 from turnlog.testing.scripts import LogScript
@@ -44,14 +45,11 @@ MARKUP = [
     "<meta http-equiv=refresh content=0;url=http://evil.invalid>",
 ]
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="needs Debian's chromium: tools/services.sh installs it"
-)
-
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Start Chromium once."""
+    need(CHROMIUM is not None, "chromium is missing: tools/services.sh installs it")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

@@ -22,7 +22,7 @@ SAMPLES: list[tuple[TurnlogError, str, bool, list[str]]] = [
         errors.SessionBusyError(session_id="s", owner=OWNER),
         "session-busy",
         True,
-        ["process 7", '"box"', "1700"],
+        ["process 7", '"box"', "2023-11-14"],
     ),
     (
         errors.SessionBusyError(session_id="s"),
@@ -195,3 +195,42 @@ def test_quoted_text_is_one_bounded_printable_line() -> None:
     assert shown.endswith('…"')
     assert len(shown) < 120
     assert errors.quote(7) == '"7"'
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "begins", "says", "not_said"),
+    [
+        ("unparsable", "/r/s.jsonl", '"/r/s.jsonl" is damaged', "use salvage", "this session"),
+        ("database", "/r/s.db", '"/r/s.db" is damaged', "restore a backup", "salvage"),
+        ("duplicate", None, "this session is damaged", "given as a file", "use salvage"),
+        ("bundle", "/r/b.zip", '"/r/b.zip" is damaged', "get the file again", "salvage"),
+        ("entry", "/r/link", '"/r/link" is damaged', "what stands there", "salvage"),
+    ],
+)
+def test_damage_says_what_helps(kind: str, path: str | None, begins: str, says: str, not_said: str) -> None:
+    """The advice is one that works for what is damaged, and a file of many sessions is called no session."""
+    message = str(errors.CorruptLogError(session_id=None, reason="bad", kind=kind, path=path))
+    assert message.startswith(begins)
+    assert says in message
+    assert not_said not in message
+
+
+def test_a_format_names_the_file_that_has_it() -> None:
+    """Where no session is at fault, none is named."""
+    error = errors.UnsupportedFormatError(
+        session_id=None, found=1, supported=2, direction="older", path="/r/s.db"
+    )
+    assert str(error).startswith('"/r/s.db" has format version "1"')
+
+
+def test_a_busy_session_says_since_when_in_words() -> None:
+    """Milliseconds are for programs; one that is no time is shown as it is."""
+    assert "since 2023-11-14 22:13:20 UTC" in str(errors.SessionBusyError(session_id="s", owner=OWNER))
+    wild = ClaimOwner(pid=7, host="box", since=1 << 70)
+    assert str(1 << 70) in str(errors.SessionBusyError(session_id="s", owner=wild))
+
+
+def test_a_collision_says_what_its_caller_can_do() -> None:
+    """The advice is the caller's where it has a better one."""
+    error = errors.SessionCollisionError(session_id="s", reason="other", advice="take another store")
+    assert str(error).endswith("nothing was written, take another store")

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-import msgspec
-
 from turnlog.backends.log_part import part_of
+from turnlog.backends.row_facts import check_size
 from turnlog.backends.tail_status import TAIL_WINDOW, tail_status
 from turnlog.errors import CorruptLogError, UnexpectedSeqError
 from turnlog.events import frames
@@ -21,7 +20,7 @@ from turnlog.events.chunk_runs import ChunkRow, Row
 from turnlog.events.frames import FrameError
 from turnlog.events.log import EventLog
 from turnlog.events.rows import RowError, decode_row
-from turnlog.persistence.backend import LogSummary, Status
+from turnlog.persistence.backend import Status
 
 PAGE: Final = 256
 """Sessions or frames per query where a whole table is walked."""
@@ -36,6 +35,24 @@ class FrameRow(NamedTuple):
     """Seq of the last event (inclusive)."""
     frame: bytes
     """One checksummed zstd frame."""
+
+    @classmethod
+    def of(cls, first_seq: object, last_seq: object, frame: object) -> FrameRow:
+        """Make a row of columns that may hold anything, as those of a damaged file do.
+
+        What is no seq becomes -1, and what is no blob becomes one that is no frame, so that whoever reads
+        the row finds the damage.
+        """
+        if type(first_seq) is int and type(last_seq) is int and type(frame) is bytes:
+            return cls(first_seq, last_seq, frame)
+        return cls(
+            first_seq if type(first_seq) is int else -1,
+            last_seq if type(last_seq) is int else -1,
+            frame if isinstance(frame, bytes) else _NO_FRAME,
+        )
+
+
+_NO_FRAME: Final = b"\0"
 
 
 class BadFrameError(ValueError):
@@ -89,6 +106,7 @@ def log_of(
     session_id: str,
     next_seq: int,
     first_seq: int | None = 0,
+    size: int | None = None,
     path: str | None = None,
 ) -> EventLog:
     """Make a log of stored frames.
@@ -98,16 +116,17 @@ def log_of(
         session_id: For messages.
         next_seq: Where the session's row says that these frames end (exclusive).
         first_seq: Where they must begin, or None for wherever the first one does.
+        size: Bytes that the session's row says they have, or None where they are not all there is.
         path: The database, for messages.
 
     Returns:
         The log; its `first_seq` is that of the first frame.
 
     Raises:
-        CorruptLogError: A frame is bad, or one is missing. The medium is at fault.
+        CorruptLogError: A frame is bad, or one is missing, or the size is another. The medium is at fault.
     """
     log: EventLog | None = None if first_seq is None else EventLog(first_seq=first_seq)
-    line = 1
+    line, stored_bytes = 1, 0
     for row in stored:
         if log is None:
             log = EventLog(first_seq=row.first_seq)
@@ -120,11 +139,14 @@ def log_of(
             raise _corrupt(session_id, error, log, line, path) from error
         log.extend_rows(rows)
         line += len(rows)
+        stored_bytes += len(row.frame)
     if log is None:
         log = EventLog(first_seq=next_seq)
     if log.next_seq != next_seq:
         short = BadFrameError("seq-gap", f"the frames end at seq {log.next_seq}, {next_seq} is due")
         raise _corrupt(session_id, short, log, line, path)
+    if size is not None:
+        check_size(size, stored_bytes, session_id=session_id, path=path)
     return log
 
 
@@ -183,24 +205,31 @@ def suffix_of(
     return part_of(log, first, end - first)
 
 
-def pieces_of(stored: Iterable[FrameRow], expected: int) -> Iterator[StoredFrame | Damage]:
+def pieces_of(stored: Iterable[FrameRow], expected: int) -> tuple[list[StoredFrame | Damage], int]:
     """Turn frames into the pieces of a scan; never raises for what is stored.
 
     Args:
         stored: Consecutive rows in the order of their keys.
         expected: Seq that the first of them should have.
 
-    Yields:
-        A piece for each row, and one of size 0 where events are missing before it. Positions are seqs.
+    Returns:
+        A piece for each row, and one of size 0 where events are missing before it, positions being seqs;
+        and the seq that the next row should have. A spoilt row tells that only where it stands in its place.
     """
+    pieces: list[StoredFrame | Damage] = []
     for row in stored:
-        if row.first_seq != expected:
-            yield Damage(expected, None, "seq-gap", 0)
+        in_place = row.first_seq == expected
+        if not in_place:
+            pieces.append(Damage(expected, None, "seq-gap", 0))
         try:
-            yield StoredFrame(row.first_seq, row.last_seq, tuple(rows_of(row)), row.first_seq)
+            pieces.append(StoredFrame(row.first_seq, row.last_seq, tuple(rows_of(row)), row.first_seq))
+            expected = row.last_seq + 1
         except BadFrameError as error:
-            yield Damage(row.first_seq, None, error.kind, len(row.frame))
-        expected = max(expected, row.last_seq + 1)
+            position = row.first_seq if row.first_seq >= 0 else expected
+            pieces.append(Damage(position, None, error.kind, len(row.frame)))
+            if in_place:
+                expected = max(expected, row.last_seq + 1)
+    return pieces, expected
 
 
 def check_repeated(
@@ -285,22 +314,3 @@ def _newest(rows: list[Row]) -> Iterator[tuple[str, bool]]:
             yield row.type, False
         else:
             yield row.type, isinstance(row.event().surface_op, dict)
-
-
-def encode_summary(summary: LogSummary | None) -> bytes | None:
-    """Return a summary as the bytes of a session's row; None where there is none to keep."""
-    try:
-        return None if summary is None else msgspec.json.encode(summary)
-    except UnicodeEncodeError:
-        return None  # a title with a lone surrogate: a listing shows blanks
-
-
-def decode_summary(stored: bytes | None) -> LogSummary | None:
-    """Read the bytes of a session's row; None where there is no summary, or none that can be read."""
-    try:
-        return None if stored is None else _summaries.decode(stored)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-
-
-_summaries = msgspec.json.Decoder(LogSummary)

@@ -56,6 +56,44 @@ class _Call(Generic[T]):
             self.future.set_result(self.result)  # type: ignore[arg-type]  # T unless an error is set
 
 
+class Aside:
+    """A call that a thread leaves to another one while it does something else.
+
+    Whoever comes first makes it: a thread that is free, or the one that asks for the result. So nobody
+    waits for a thread that waits itself.
+    """
+
+    __slots__ = ("_ended", "_error", "_function", "_taken")
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self._function = function
+        self._taken = threading.Lock()
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """Make the call unless somebody has begun to."""
+        if not self._taken.acquire(blocking=False):
+            return
+        try:
+            self._function()
+        except BaseException as error:  # noqa: BLE001 - carried to whoever asks for the result
+            self._error = error
+        finally:
+            self._ended.set()
+
+    def end(self) -> None:
+        """Wait until the call has ended, however; afterwards nothing that it uses is in use."""
+        self.run()
+        self._ended.wait()
+
+    def result(self) -> None:
+        """Wait for the end and raise what the call raised."""
+        self.end()
+        if self._error is not None:
+            raise self._error
+
+
 _Work: TypeAlias = "_Call[Any] | None"
 
 
@@ -75,6 +113,9 @@ class IoThreads:
         self._limit = threads
         self._work: SimpleQueue[_Work] = SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._offered: SimpleQueue[Aside | None] = SimpleQueue()
+        self._helper: threading.Thread | None = None
+        self._start_lock = threading.Lock()
         self._unanswered = 0
         self._finished: deque[_Call[Any]] = deque()
         self._woken = False
@@ -105,6 +146,25 @@ class IoThreads:
         self._work.put(_Call(future, function, args, kwargs))
         return future
 
+    def aside(self, function: Callable[[], object]) -> Aside:
+        """Offer a blocking call to a thread that is there for this alone; called on any thread.
+
+        It has a queue of its own, because calls that alternate between two threads are slower.
+
+        Args:
+            function: What to call.
+
+        Returns:
+            The call; whoever offers it waits for its end.
+        """
+        offered = Aside(function)
+        with self._start_lock:
+            if self._helper is None and not self._closed:
+                self._helper = threading.Thread(target=self._help, name=f"{self._name}-aside", daemon=True)
+                self._helper.start()
+        self._offered.put(offered)
+        return offered
+
     async def aclose(self) -> None:
         """Let everything that was started finish, then end the threads. May be called twice."""
         if self._closed:
@@ -112,7 +172,8 @@ class IoThreads:
         self._closed = True
         for _ in self._threads:
             self._work.put(None)
-        for thread in self._threads:
+        self._offered.put(None)
+        for thread in (*self._threads, *([self._helper] if self._helper is not None else ())):
             if thread.is_alive():
                 await asyncio.get_running_loop().run_in_executor(None, thread.join)
         self._deliver()
@@ -137,6 +198,12 @@ class IoThreads:
             if not self._woken:
                 self._woken = True
                 self._wake()
+
+    def _help(self) -> None:
+        """Make the calls that were left aside, unless whoever left them was faster."""
+        while (aside := self._offered.get()) is not None:
+            aside.run()
+            del aside
 
     def _wake(self) -> None:
         loop = self._loop

@@ -142,11 +142,23 @@ def _report(error: BaseException, as_json: bool) -> int:
         return INTERRUPTED
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else FAILED
-    code, name, message, details = describe(error)
     try:
         sys.stdout.flush()
     except OSError:
         _drop_stdout()
+    return tell(error, as_json=as_json)
+
+
+def tell(error: BaseException, *, as_json: bool) -> int:
+    """Print one error as a line on standard error, and return its exit code.
+
+    A command that goes on after it says so with `Finished` at its end.
+
+    Args:
+        error: What went wrong.
+        as_json: Whether to print `{"error": {"code": ..., "message": ...}}`.
+    """
+    code, name, message, details = describe(error)
     if os.environ.get("TURNLOG_DEBUG") and not isinstance(error, click.ClickException):
         traceback.print_exception(error)
     if as_json:

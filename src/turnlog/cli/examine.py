@@ -154,7 +154,8 @@ def _add_inspection(found: Examination, inspection: SessionInspection, *, is_liv
 
 async def _add_readable(store: turnlog.SessionStore, found: Examination) -> None:
     """Count what can be read around the damage, and name the damaged places."""
-    with suppress(UsageError):  # a backend that cannot scan: the error alone says where the damage is
+    # A backend that cannot scan, or no single log to scan: the error alone says where the damage is.
+    with suppress(UsageError, CorruptLogError, UnsupportedFormatError):
         async for part in store.scan(found.session_id):
             if isinstance(part, StoredFrame):
                 found.event_count += part.last_seq - part.first_seq + 1

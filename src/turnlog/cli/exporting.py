@@ -158,7 +158,11 @@ class Output:
             self.stream = path.open(**self._how)
             return self
         self._partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        descriptor = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            descriptor = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except OSError as error:
+            self._partial = None
+            raise OSError(error.errno, error.strerror, str(path)) from error  # the name that people gave
         self.stream = os.fdopen(descriptor, **self._how)
         return self
 

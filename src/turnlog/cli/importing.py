@@ -14,8 +14,11 @@ import click
 
 import turnlog
 from turnlog import transcripts
+from turnlog.cli import boundary
+from turnlog.cli.boundary import Finished, exit_code
 from turnlog.cli.options import Settings, pass_settings, run, shared_options
 from turnlog.cli.terminal import screen
+from turnlog.errors import LogError, UsageError
 from turnlog.transcripts import text
 
 SOURCES = ("bundle",)
@@ -36,12 +39,20 @@ def import_sessions(settings: Settings, paths: tuple[Path, ...], source: str) ->
 
 
 async def _import(settings: Settings, paths: tuple[Path, ...]) -> None:
+    codes: list[int] = []
     async with turnlog.open(settings.url) as store:
         for path in paths:
-            await _import_bundle(settings, store, path)
+            try:
+                codes += await _import_bundle(settings, store, path)
+            except (LogError, UsageError, OSError) as error:
+                screen().flush()
+                codes.append(boundary.tell(error, as_json=settings.as_json))
+    if codes:
+        raise Finished(codes[0])
 
 
-async def _import_bundle(settings: Settings, store: turnlog.SessionStore, path: Path) -> None:
+async def _import_bundle(settings: Settings, store: turnlog.SessionStore, path: Path) -> list[int]:
+    """Take what one bundle holds, and return the exit codes of the sessions that could not be taken."""
     folder = Path(tempfile.mkdtemp(prefix="turnlog-"))
     try:
         unpacked = transcripts.unpack_bundle(path, folder)
@@ -49,13 +60,17 @@ async def _import_bundle(settings: Settings, store: turnlog.SessionStore, path: 
             report = await source.copy(store, unpacked.session_ids)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    for session in report.sessions:
-        if session.error is not None:
-            raise session.error
+    failures = [session.error for session in report.sessions if session.error is not None]
     facts = [session.as_json() | {"bundle": str(path)} for session in report.sessions]
     if settings.as_json:
         screen().json(facts)
-        return
+        return [exit_code(error) for error in failures]
     for session in report.sessions:
+        if session.error is not None:
+            screen().write(
+                f"not taken  {text.line(str(session.session_id))}  {text.line(str(session.error))}"
+            )
+            continue
         what = "was there already" if session.appended == 0 else f"{text.count(session.events, 'event')}"
         screen().write(f"{text.line(str(session.session_id))}  {what}")
+    return [exit_code(error) for error in failures]

@@ -83,7 +83,7 @@ def _cells(info: turnlog.SessionInfo, now: int) -> list[str]:
     return [
         text.line(info.session_id) if info.session_id is not None else "?",
         info.status,
-        text.summary(title or info.problem or "", 60) or "–",
+        text.summary(title, 60) or text.line(info.problem or "") or "–",
         str(summary.turns) if summary is not None else "–",
         text.size(info.size),
         text.ago(_activity(info) or None, now),

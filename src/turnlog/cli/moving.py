@@ -14,10 +14,10 @@ from turnlog.cli.boundary import Finished, exit_code
 from turnlog.cli.options import Settings, pass_settings, run, shared_options
 from turnlog.cli.progress import counting
 from turnlog.cli.targets import opened
-from turnlog.cli.terminal import screen
+from turnlog.cli.terminal import Screen, notice, screen
 from turnlog.cli.verifying import FINDINGS_SHOWN, finding_line
-from turnlog.errors import UsageError
-from turnlog.persistence.copying import CopiedSession, CopyReport
+from turnlog.errors import TurnlogError, UsageError, without_secrets
+from turnlog.persistence.copying import CopiedSession
 from turnlog.persistence.salvage import Keep, Salvage
 from turnlog.transcripts import text
 
@@ -48,43 +48,54 @@ def copy(settings: Settings, sessions: tuple[str, ...], to: str, everything: boo
 
 
 async def _copy(settings: Settings, sessions: tuple[str, ...], to: str, parallel: int) -> None:
+    out = screen()
     copied: list[CopiedSession] = []
+
+    def told(session: CopiedSession) -> None:
+        copied.append(session)
+        _print_copy(settings, out, session)
+        out.flush()
+
     async with turnlog.open(to) as target:
-        with counting(settings, "copying") as progress:
+        with counting(settings, "copying", out) as progress:
             if not sessions:
                 async with turnlog.open(settings.url) as store:
-                    report = await store.copy(target, parallel=parallel, progress=progress)
-                copied += report.sessions
+                    await store.copy(target, parallel=parallel, progress=progress, each=told)
             for name in sessions:
-                async with opened(settings, name) as source:
-                    report = await source.store.copy(target, [source.session_id])
-                copied += report.sessions
+                told(await _copy_named(settings, name, target))
                 progress(len(copied), len(sessions))
-    _print_copies(settings, CopyReport(tuple(copied)))
+    if not copied and not settings.quiet:
+        notice(f"no sessions in {without_secrets(settings.url)}")
+    for session in copied:
+        if session.error is not None:
+            raise Finished(exit_code(session.error))
 
 
-def _print_copies(settings: Settings, report: CopyReport) -> None:
-    out = screen()
-    for copied in report.sessions:
-        if settings.as_json:
-            out.json(copied.as_json())
-            continue
-        name = text.line(copied.session_id or "?")
-        if copied.error is not None:
-            out.write(f"not copied  {name}  {text.line(str(copied.error))}")
-            continue
-        what = f"copied      {name}  {text.count(copied.events, 'event')}"
-        if copied.appended != copied.events:
-            what += f", {copied.appended} of them new"
-        if copied.torn_bytes:
-            what += f"; {text.count(copied.torn_bytes, 'byte')} of an unfinished write at the end left out"
-        if copied.missing_attachments:
-            what += f"; {text.count(len(copied.missing_attachments), 'image')} not in the source"
-        out.write(what)
-    if report.failed:
-        error = report.failed[0].error
-        assert error is not None
-        raise Finished(exit_code(error))
+async def _copy_named(settings: Settings, name: str, target: turnlog.SessionStore) -> CopiedSession:
+    """Copy what one name stands for; where that is nothing, the others are copied all the same."""
+    try:
+        async with opened(settings, name) as source:
+            return (await source.store.copy(target, [source.session_id])).sessions[0]
+    except TurnlogError as error:
+        return CopiedSession(name, error=error)
+
+
+def _print_copy(settings: Settings, out: Screen, copied: CopiedSession) -> None:
+    if settings.as_json:
+        out.json(copied.as_json())
+        return
+    name = text.line(copied.session_id or "?")
+    if copied.error is not None:
+        out.write(f"not copied  {name}  {text.line(str(copied.error))}")
+        return
+    what = f"copied      {name}  {text.count(copied.events, 'event')}"
+    if copied.appended != copied.events:
+        what += f", {copied.appended} of them new"
+    if copied.torn_bytes:
+        what += f"; {text.count(copied.torn_bytes, 'byte')} of an unfinished write at the end left out"
+    if copied.missing_attachments:
+        what += f"; {text.count(len(copied.missing_attachments), 'image')} missing or damaged in the source"
+    out.write(what)
 
 
 @click.command()
@@ -133,7 +144,11 @@ def _describe(saved: Salvage) -> None:
     if saved.set_aside:
         what = "it as it stands" if len(saved.set_aside) == 1 else "them as they stand"
         out.write(f"aside   {text.count(len(saved.set_aside), 'event')}, kept whole; no session takes {what}")
+    if saved.missing_attachments:
+        out.write(f"lost    {text.count(len(saved.missing_attachments), 'image')}, missing or damaged there")
     for finding in saved.findings[:FINDINGS_SHOWN]:
-        out.write(f"damage  {finding_line(finding)}")
+        out.write(
+            f"{'found' if finding.severity == 'torn' else 'damage':<8}{finding_line(finding, saved.path)}"
+        )
     if len(saved.findings) > FINDINGS_SHOWN:
         out.write(f"        … {text.count(len(saved.findings) - FINDINGS_SHOWN, 'more finding')}")

@@ -34,7 +34,8 @@ class Settings:
     @property
     def url(self) -> str:
         """The URL of the store to open."""
-        return self.store or DEFAULT_STORE
+        # An empty one is no URL: a script's unset variable must not lead to somebody's own sessions.
+        return DEFAULT_STORE if self.store is None else self.store
 
 
 pass_settings = click.make_pass_decorator(Settings, ensure=True)

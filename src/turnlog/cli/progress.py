@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 import turnlog
 from turnlog.cli.options import Settings
 from turnlog.cli.targets import Target
+from turnlog.cli.terminal import Screen
 
 LONG: Final = 100_000
 """Events from which on a log is long enough to show a bar."""
@@ -54,17 +55,19 @@ async def all_events(settings: Settings, target: Target) -> AsyncIterator[turnlo
 
 
 @contextmanager
-def counting(settings: Settings, what: str) -> Iterator[Callable[[int, int], None]]:
+def counting(settings: Settings, what: str, out: Screen) -> Iterator[Callable[[int, int], None]]:
     """Show a bar that counts sessions, where a bar is wanted.
 
     Args:
         settings: Tell whether a bar is wanted.
         what: What is being done, such as `copying`.
+        out: Where lines are printed meanwhile; those stay above the bar where both are on one terminal.
 
     Yields:
         A function to be told how many of how many are done.
     """
-    if settings.quiet or not sys.stderr.isatty():
+    shared = sys.stdout.isatty()
+    if settings.quiet or not sys.stderr.isatty() or (shared and settings.as_json):
         yield lambda done, total: None
         return
     with Progress(
@@ -72,7 +75,7 @@ def counting(settings: Settings, what: str) -> Iterator[Callable[[int, int], Non
         BarColumn(),
         TaskProgressColumn(),
         TextColumn("{task.completed:,.0f} of {task.total:,.0f} sessions"),
-        console=Console(stderr=True),
+        console=out.console if shared else Console(stderr=True),
         transient=True,
     ) as bar:
         task = bar.add_task(what, total=1)

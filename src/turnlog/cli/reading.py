@@ -170,9 +170,10 @@ async def _tail(settings: Settings, session: str, number: int, follow: bool) -> 
         if not follow:
             return
         out.flush()
-        async for event in target.store.follow(target.session_id, last.next_seq):
-            put(event)
-            out.flush()
+        async with out.watched():
+            async for event in target.store.follow(target.session_id, last.next_seq):
+                put(event)
+                out.flush()
 
 
 def _json_row(event: turnlog.SessionEvent) -> str:

@@ -18,6 +18,7 @@ import turnlog
 from turnlog.backends.jsonl.layout import ENCODING_OF_NAME, id_of_segment, place_of
 from turnlog.cli.options import Settings
 from turnlog.errors import (
+    BackendError,
     CorruptLogError,
     LogError,
     SessionNotFoundError,
@@ -32,6 +33,8 @@ from turnlog.events.header import SessionHeader, parse_header_line
 CANDIDATES = 5
 """How many sessions an ambiguous prefix names in its message."""
 
+LOG_ENDINGS = (".jsonl", ".jsonl.zstd")
+
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
@@ -42,7 +45,26 @@ class NothingNamedError(SessionNotFoundError):
         super().__init__(session_id=session_id)
         self.store = store
         tried = "; a whole id is needed here" if is_exact else " or begins with it"
-        self.args = (f"no session in {store} has the id {quote(session_id)}{tried} (see: turnlog list)",)
+        advice = _what_stands_there(session_id) or "see: turnlog list"
+        self.args = (f"no session in {store} has the id {quote(session_id)}{tried} ({advice})",)
+
+
+def _what_stands_there(name: str) -> str | None:
+    """Say why a name that looks like a path, or is one, does not name a log; None if it is neither."""
+    with suppress(OSError, RuntimeError, ValueError):
+        path = Path(name).expanduser()
+        if path.is_dir():
+            logs = [log for log in ENCODING_OF_NAME if (path / log).is_file()]
+            if len(logs) > 1:
+                return "this folder holds two logs; give the path of one of them"
+            if os.sep not in name and logs:
+                return f"for the session in this folder give .{os.sep}{name}"
+            return "it is a folder without a log; a whole store is given as --store jsonl:PATH"
+        if path.exists():
+            return "the file of this name is no log, which ends in .jsonl or .jsonl.zstd"
+        if name.endswith(LOG_ENDINGS):
+            return "there is no such file, either"
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +107,29 @@ async def opened(
     session_id = id_of_segment(path.parent.name) if root is not None else None
     if root is not None and session_id is not None:
         async with turnlog.open(f"jsonl:{root}") as store:
-            yield Target(store, session_id, str(path))
-        return
-    if writes:
+            if writes or not await _is_stored_twice(store, session_id):
+                yield Target(store, session_id, str(path))
+                return
+        # The store cannot tell which of the two is meant, and this path does.
+    elif writes:
         raise UsageError(
             f"{quote(name)} is not in a store (PROJECT/ID/session.jsonl below a root), so it is only read"
         )
-    async with _copied(path) as (store, header):
+    async with _copied(path) as (store, session_id):
         try:
-            yield Target(store, header.id, str(path), copied_from=str(path))
+            yield Target(store, session_id, str(path), copied_from=str(path))
         except LogError as error:
             raise relocated(error, str(path)) from error
+
+
+async def _is_stored_twice(store: turnlog.SessionStore, session_id: str) -> bool:
+    try:
+        await store.read_from(session_id, 0, limit=1)
+    except CorruptLogError as error:
+        return error.kind == "duplicate"
+    except (LogError, BackendError):
+        pass  # the command meets it again and reports it
+    return False
 
 
 def log_file(name: str) -> Path | None:
@@ -108,7 +142,7 @@ def log_file(name: str) -> Path | None:
     Returns:
         The file as an absolute path, or None.
     """
-    is_log = name.endswith((".jsonl", ".jsonl.zstd"))
+    is_log = name.endswith(LOG_ENDINGS)
     if "\0" in name or not (is_log or os.sep in name):
         return None
     # A name too long for a path, or a home that does not exist, is not a file.
@@ -165,26 +199,37 @@ async def _ids(store: turnlog.SessionStore) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def _copied(path: Path) -> AsyncIterator[tuple[turnlog.SessionStore, SessionHeader]]:
-    """Open a temporary root that holds a copy of a file."""
+async def _copied(path: Path) -> AsyncIterator[tuple[turnlog.SessionStore, str]]:
+    """Open a temporary root that holds a copy of a file, and name the session in it."""
     folder = Path(tempfile.mkdtemp(prefix="turnlog-"))
     try:
-        header = _copy_into(folder, path)
+        session_id = _copy_into(folder, path)
         async with turnlog.open(f"jsonl:{folder}") as store:
-            yield store, header
+            yield store, session_id
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _copy_into(root: Path, path: Path) -> SessionHeader:
-    """Place a copy of a file where a root has it; returns the file's header."""
+def _copy_into(root: Path, path: Path) -> str:
+    """Place a copy of a file where a root has it; returns the session's id."""
     content = path.read_bytes()
-    is_zstd = content.startswith(_ZSTD_MAGIC)
-    header = _header(content, is_zstd=is_zstd, path=path)
+    is_zstd = content.startswith(_ZSTD_MAGIC) or path.suffix == ".zstd"
+    try:
+        header = _header(content, is_zstd=is_zstd, path=path)
+    except CorruptLogError:
+        # What comes after may be good: the name stands in for the id, and the damage is found in its place.
+        header = SessionHeader(id=_id_from_name(path), created_at=0)
     place = place_of(str(root), header, "zstd" if is_zstd else "none")
     Path(place.folder).mkdir(mode=0o700, parents=True)
     Path(place.log_path).write_bytes(content)
-    return header
+    return header.id
+
+
+def _id_from_name(path: Path) -> str:
+    """Return the id that a log's folder stands for, or for a log of another name that name."""
+    if path.name in ENCODING_OF_NAME:
+        return id_of_segment(path.parent.name) or path.parent.name or "session"
+    return path.name.removesuffix(".zstd").removesuffix(".jsonl") or "session"
 
 
 def _header(content: bytes, *, is_zstd: bool, path: Path) -> SessionHeader:

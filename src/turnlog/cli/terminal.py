@@ -6,8 +6,11 @@ Owns how lines, tables, JSON and progress reach the terminal. Everything printed
 
 from __future__ import annotations
 
+import asyncio
+import select
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, TextIO
 
@@ -21,6 +24,7 @@ READING_WIDTH: Final = 100
 """Prose is wrapped at this many columns at most, however wide the terminal is."""
 
 _GAP: Final = "  "
+_WATCH_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,34 @@ class Screen:
         """Hand everything printed so far to the reader."""
         self._stream.flush()
 
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Notice within a second that whoever reads a pipe has gone, also while there is nothing to print.
+
+        Raises:
+            BrokenPipeError: The reader has gone; the body was cancelled where it waited.
+        """
+        body = asyncio.current_task()
+        assert body is not None
+        is_gone = False
+
+        async def watch() -> None:
+            nonlocal is_gone
+            while not _reader_is_gone(self._stream):  # noqa: ASYNC110  # there is no event for it
+                await asyncio.sleep(_WATCH_SECONDS)
+            is_gone = True
+            body.cancel()
+
+        watching = asyncio.ensure_future(watch())
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not is_gone or body.uncancel() > 0:
+                raise
+            raise BrokenPipeError from None
+        finally:
+            watching.cancel()
+
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
         """Print a table: cut to the terminal's width there, whole in a pipe.
 
@@ -93,6 +125,16 @@ class Screen:
         self.write(_row(columns, widths, [column.name for column in columns], heading=True))
         for row in rows:
             self.write(_row(columns, widths, row, heading=False))
+
+
+def _reader_is_gone(stream: TextIO) -> bool:
+    """Tell whether a stream is a pipe that nobody reads; what cannot be asked is taken to be read."""
+    try:
+        poll = select.poll()
+        poll.register(stream.fileno(), 0)
+        return any(state & select.POLLERR for _, state in poll.poll(0))
+    except (AttributeError, OSError, ValueError):
+        return False  # no descriptor, as in a test, or a platform without poll
 
 
 def _shrink(widths: list[int], columns: Sequence[Column], room: int) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING or sys.version_info < (3, 14):
     from backports import zstd
-else:  # pragma: no cover  # the standard library's module of Python 3.14, same interface
+else:  # pragma: no cover - the standard library's module of Python 3.14, same interface
     from compression import zstd
 
 MAGIC = b"\x28\xb5\x2f\xfd"

@@ -136,7 +136,7 @@ def _check(header: dict[str, Any], session_id: str | None) -> None:
 
 
 def _is_absolute(path: str) -> bool:
-    if sys.platform == "win32":  # pragma: no cover  # another platform's rule of what is absolute
+    if sys.platform == "win32":  # pragma: no cover - another platform's rule of what is absolute
         import ntpath
 
         return ntpath.isabs(path)

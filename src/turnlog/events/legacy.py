@@ -27,6 +27,27 @@ def may_need(type: str) -> bool:
     return type in _AFFECTED or type in vocabulary.LEGACY_TYPES or type == "request/header"
 
 
+def is_current(type: str, data: Any) -> bool:
+    """Whether a turn's start or end has the shape that nearly every one has, so that it needs no closer look.
+
+    Args:
+        type: Event type.
+        data: Its payload, decoded.
+
+    Returns:
+        True only if `normalise` would return the event as it is; False says nothing.
+    """
+    if type == "turn/start":
+        return isinstance(data, dict) and "trigger" not in data
+    return (
+        type == "turn/end"
+        and isinstance(data, dict)
+        and data.keys() == {"turn", "reason"}
+        and data["reason"] == {"kind": "completed"}
+        and _is_positive(data["turn"])
+    )
+
+
 def normalise(event: SessionEvent, session_id: str, lookup: Lookup | None = None) -> SessionEvent:
     """Give an event of an older log today's shape.
 

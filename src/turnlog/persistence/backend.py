@@ -7,7 +7,7 @@ A backend implements `PersistenceBackend` plus any of `OptionalHooks`, and subcl
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
@@ -128,7 +128,7 @@ class PersistenceBackend(Protocol):
             BackendError: The medium failed; nothing was changed.
         """
 
-    async def append_batch(
+    def append_batch(
         self,
         meta: SessionHeader,
         batch: EncodedBatch,
@@ -136,8 +136,11 @@ class PersistenceBackend(Protocol):
         is_materialized: bool,
         claim: object | None,
         summary: LogSummary | None,
-    ) -> str | None:
+    ) -> Awaitable[str | None]:
         """Append one batch, all or none; header and first batch become durable together (B1, B2).
+
+        A coroutine function, or a function that begins the write without blocking and returns a future:
+        then the coordinator needs no task of its own to wait for it.
 
         Returns only when the events would survive a kill and a power cut (D2). Seq and claim are
         checked in the same step as the write (W1). Safe to call again with the same batch after an

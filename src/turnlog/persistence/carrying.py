@@ -163,4 +163,5 @@ class Carrier:
             self._torn = None
 
     def _collision(self, reason: str) -> SessionCollisionError:
-        return SessionCollisionError(session_id=self._meta.id, reason=reason)
+        advice = "keep one of the two, or take another store"
+        return SessionCollisionError(session_id=self._meta.id, reason=reason, advice=advice)

@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 from turnlog.errors import ClaimOwner
 
 _PROC = Path("/proc")
+_FACTS = tuple(field.name for field in fields(ClaimOwner))
 _START_TIME_FIELD = 19
 """Index of the start time among the fields after the process name in `/proc/PID/stat`."""
 
@@ -100,7 +101,7 @@ def completed(owner: ClaimOwner) -> ClaimOwner:
 
 def facts_of(owner: ClaimOwner) -> dict[str, Any]:
     """Return an owner's facts as JSON values, as a medium keeps them; unknown ones are left out."""
-    return {key: value for key, value in asdict(owner).items() if value is not None}
+    return {key: value for key in _FACTS if (value := getattr(owner, key)) is not None}
 
 
 def owner_of(facts: Mapping[str, Any]) -> ClaimOwner:
@@ -143,7 +144,7 @@ def is_alive(owner: ClaimOwner) -> bool | None:
     started = process_start(owner.pid)
     if started is not None:
         return owner.start_time is None or started == owner.start_time
-    if sys.platform == "win32":  # pragma: no cover  # signal 0 would be an interrupt there
+    if sys.platform == "win32":  # pragma: no cover - signal 0 would be an interrupt there
         return None
     try:
         os.kill(owner.pid, 0)

@@ -20,12 +20,13 @@ from turnlog.errors import (
     UsageError,
 )
 from turnlog.events.header import SessionHeader
+from turnlog.events.log import EventLog
 from turnlog.events.segment import encode_segment
 from turnlog.persistence import cold_writes, left_open, readers
 from turnlog.persistence.books import Books
 from turnlog.persistence.claim_keeper import RENEWAL_PERIOD, ClaimKeeper
 from turnlog.persistence.claims import this_process
-from turnlog.persistence.cursors import Cursors
+from turnlog.persistence.cursors import Cursor, Cursors
 from turnlog.persistence.hooks import Hooks
 from turnlog.persistence.id_chains import IdChains
 from turnlog.persistence.lifecycle import Lifecycle, Limits
@@ -34,7 +35,7 @@ from turnlog.persistence.preparations import Entry, Phase, PreparationPool
 from turnlog.persistence.recovery import Reservation, current, recover, reserve
 from turnlog.persistence.service import SessionInspection, SessionPersistence, StoredSuffix, Undurable
 from turnlog.persistence.shutdown import shut_down
-from turnlog.persistence.write_behind import LoopScheduler, Scheduler, Timing
+from turnlog.persistence.timing import LoopScheduler, Scheduler, Timing
 
 if TYPE_CHECKING:
     from turnlog.errors import ClaimOwner
@@ -188,7 +189,26 @@ class PersistenceCoordinator(SessionPersistence):
         """Implement `SessionPersistence.create`."""
         own = SessionHeader.from_dict(meta.to_dict())
         encode_segment(own.id)
-        await self._cold(own.id, lambda: cold_writes.create(self._books, own))
+        await self.reserve(own)
+
+    async def reserve(self, meta: SessionHeader) -> None:
+        """Do what `create` does, for the header of a session: it is checked and belongs to nobody else.
+
+        Args:
+            meta: The header.
+
+        Raises:
+            SessionExistsError: As `create`, like everything else that this raises.
+        """
+        await self._cold(meta.id, lambda: cold_writes.create(self._books, meta))
+
+    def note_new(self, meta: SessionHeader) -> None:
+        """Do what `reserve` does, for an id that was made just now: it is not looked for in the store.
+
+        Args:
+            meta: The header of a session that goes live in this turn of the loop.
+        """
+        self._books.cursors.put(Cursor.at(meta, EventLog(), materialized=False))
 
     def append(
         self, session_id: str, events: Iterable[SessionEvent | Mapping[str, Any]]

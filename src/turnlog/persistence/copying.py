@@ -6,8 +6,8 @@ as a plain file comes back byte for byte from any store. Writing is `carrying`'s
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
+import os
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -18,10 +18,12 @@ from turnlog.errors import (
     SessionNotFoundError,
     TurnlogError,
     UsageError,
+    quote,
 )
 from turnlog.events.log import same_events
 from turnlog.persistence.carrying import Carrier
 from turnlog.persistence.entries import referred_attachments
+from turnlog.persistence.in_turn import check_parallel, in_turn
 from turnlog.persistence.reading import check_header
 from turnlog.persistence.stored_rows import StoredRows, durable_part
 
@@ -100,6 +102,7 @@ async def copy_sessions(
     *,
     parallel: int = PARALLEL,
     progress: Callable[[int, int], None] | None = None,
+    each: Callable[[CopiedSession], None] | None = None,
 ) -> CopyReport:
     """Copy sessions, all of the store by default; one that fails does not hold up the others.
 
@@ -109,37 +112,40 @@ async def copy_sessions(
         session_ids: The sessions, or None for every one that the source lists.
         parallel: How many at a time.
         progress: Told how many of how many are done.
+        each: Told what became of each as soon as that is known, in order.
 
     Returns:
         What became of each, in order.
 
     Raises:
-        UsageError: Both sides are one store, or one of them is closed.
+        UsageError: Both sides are one store, one of them is closed, `parallel` is below 1, or `session_ids`
+            is a single string.
         BackendError: The source as a whole cannot be listed.
     """
+    check_parallel(parallel)
     source.books.check_open()
     target.books.check_open()
     if source.books is target.books:
         raise UsageError("a store cannot be copied into itself; open another one as the target")
     wanted = await _wanted(source.books, session_ids)
-    done = 0
-    places = asyncio.Semaphore(parallel)
 
     async def one(wish: CopiedSession) -> CopiedSession:
-        nonlocal done
-        async with places:
-            result = wish if wish.error is not None else await _copy_one(source, target, str(wish.session_id))
-        done += 1
-        if progress is not None:
-            progress(done, len(wanted))
-        return result
+        return wish if wish.error is not None else await _copy_one(source, target, str(wish.session_id))
 
-    async with asyncio.TaskGroup() as tasks:
-        jobs = [tasks.create_task(one(wish)) for wish in wanted]
-    return CopyReport(tuple(job.result() for job in jobs))
+    done: list[CopiedSession] = []
+    async with aclosing(in_turn((one(wish) for wish in wanted), parallel)) as results:
+        async for copied in results:
+            done.append(copied)
+            if each is not None:
+                each(copied)
+            if progress is not None:
+                progress(len(done), len(wanted))
+    return CopyReport(tuple(done))
 
 
 async def _wanted(books: Books, session_ids: Sequence[str] | None) -> list[CopiedSession]:
+    if isinstance(session_ids, str):
+        raise UsageError(f"session_ids is a sequence of ids; write [{session_ids!r}]")
     if session_ids is not None:
         return [CopiedSession(session_id) for session_id in dict.fromkeys(session_ids)]
     wanted: list[CopiedSession] = []
@@ -153,9 +159,15 @@ async def _wanted(books: Books, session_ids: Sequence[str] | None) -> list[Copie
     return wanted
 
 
+class _SameStoreError(UsageError):
+    """Both sides are one store; true of every other session, too."""
+
+
 async def _copy_one(source: Side, target: Side, session_id: str) -> CopiedSession:
     try:
         return await copy_session(source, target, session_id)
+    except _SameStoreError:
+        raise
     except TurnlogError as error:
         return CopiedSession(session_id, error=error)
 
@@ -175,11 +187,17 @@ async def copy_session(source: Side, target: Side, session_id: str) -> CopiedSes
         SessionNotFoundError: The source does not have it.
         CorruptLogError: The source is damaged (R2).
         SessionCollisionError: The target has another session under this id.
+        UsageError: Both stores keep this session in one place.
         SessionBusyError: Somebody writes to the target's session.
         BackendError: A medium failed, or the copy read back is not what was written.
     """
     await source.books.retired(session_id)
     meta = await _header_of(source.books, session_id)
+    if await target.books.hooks.exists(session_id) and _is_same_place(source.books, target.books, meta):
+        raise _SameStoreError(
+            f"a store cannot be copied into itself: both keep session {quote(session_id)} in one place; "
+            "open another one as the target"
+        )
     stored = StoredRows(source.books, session_id)
     images = AttachmentCopier(source.attachments, target.attachments)
     digest = hashlib.sha256()
@@ -199,6 +217,17 @@ async def copy_session(source: Side, target: Side, session_id: str) -> CopiedSes
         images.copied,
         tuple(sorted(images.missing)),
     )
+
+
+def _is_same_place(one: Books, other: Books, meta: SessionHeader) -> bool:
+    """Tell whether two stores that were opened apart are one; a link and another spelling lead there, too."""
+    here, there = one.hooks.locate(meta), other.hooks.locate(meta)
+    if here is None or there is None or one.hooks.name != other.hooks.name:
+        return False
+    try:
+        return here == there or os.path.samefile(here, there)
+    except OSError:
+        return False  # not files
 
 
 async def _header_of(books: Books, session_id: str) -> SessionHeader:

@@ -64,7 +64,9 @@ async def forks_of(coordinator: PersistenceCoordinator, session_id: str) -> tupl
 
     Raises:
         BackendError: The store as a whole cannot be read.
+        UsageError: The store is closed.
     """
+    coordinator.books.check_open()
     children: dict[str, list[str]] = {}
     async with aclosing(coordinator.books.hooks.list(None, None)) as entries:
         async for entry in entries:

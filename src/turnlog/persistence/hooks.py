@@ -6,6 +6,7 @@ It serialises nothing and keeps no state of any session.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from types import TracebackType
@@ -65,6 +66,21 @@ def wrote_nothing(error: BaseException) -> bool:
     return isinstance(error, BackendError) and error.wrote_nothing
 
 
+def typed(backend: str, hook: str, error: Exception) -> TurnlogError:
+    """Give what a hook raised a type: a `TurnlogError` as it is, anything else as a `BackendError` of it.
+
+    Args:
+        backend: The backend's name.
+        hook: The hook's name.
+        error: What it raised.
+    """
+    if isinstance(error, TurnlogError):
+        return error
+    stray = BackendError(backend=backend, reason=f"{hook} raised {type(error).__name__}: {error}")
+    stray.__cause__ = error
+    return stray
+
+
 class _Typed(AbstractContextManager[None]):
     """Turns an exception that is no `TurnlogError` into a `BackendError` chained to it."""
 
@@ -78,8 +94,7 @@ class _Typed(AbstractContextManager[None]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, Exception) and not isinstance(error, TurnlogError | StopAsyncIteration):
-            reason = f"{self._hook} raised {type(error).__name__}: {error}"
-            raise BackendError(backend=self._backend, reason=reason) from error
+            raise typed(self._backend, self._hook, error) from error
 
 
 @asynccontextmanager
@@ -158,6 +173,29 @@ class Hooks:
             return await self._backend.append_batch(
                 meta, batch, is_materialized=is_materialized, claim=claim, summary=summary
             )
+
+    def begin_append(
+        self, meta: SessionHeader, batch: EncodedBatch, *, claim: object | None, summary: LogSummary | None
+    ) -> asyncio.Future[str | None]:
+        """Call `append_batch` for a stored session, in this turn of the loop if it returns a future.
+
+        Args:
+            meta: The session's header.
+            batch: The batch.
+            claim: The claim that is held for the session.
+            summary: The fold up to the end of the batch.
+
+        Returns:
+            A future of the hook's outcome; what it fails with has no type yet, see `typed`.
+        """
+        try:
+            return asyncio.ensure_future(
+                self._backend.append_batch(meta, batch, is_materialized=True, claim=claim, summary=summary)
+            )
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is the outcome of the call
+            failed: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+            failed.set_exception(error)
+            return failed
 
     async def repair(
         self,

@@ -35,7 +35,7 @@ class IdChains:
     """The tail of every id's chain; an id whose chain has run empty leaves nothing behind."""
 
     def __init__(self) -> None:
-        self._tails: dict[str, asyncio.Task[Any]] = {}
+        self._tails: dict[str, asyncio.Future[Any]] = {}
 
     def __len__(self) -> int:
         return len(self._tails)
@@ -63,6 +63,21 @@ class IdChains:
         self._tails[session_id] = task
         task.add_done_callback(lambda done: self._settled(session_id, done))
         return task
+
+    def is_empty(self, session_id: str) -> bool:
+        """Tell whether nothing of an id is running or waiting."""
+        return session_id not in self._tails
+
+    def add(self, session_id: str, running: asyncio.Future[Any]) -> None:
+        """Take in an operation that has begun already; only where the id's chain is empty.
+
+        Args:
+            session_id: The id.
+            running: What the operations that follow wait for.
+        """
+        assert self.is_empty(session_id)
+        self._tails[session_id] = running
+        running.add_done_callback(lambda done: self._settled(session_id, done))
 
     async def run(
         self,
@@ -97,13 +112,13 @@ class IdChains:
         while self._tails:
             await asyncio.wait(list(self._tails.values()))
 
-    def _settled(self, session_id: str, task: asyncio.Task[Any]) -> None:
+    def _settled(self, session_id: str, task: asyncio.Future[Any]) -> None:
         if self._tails.get(session_id) is task:
             del self._tails[session_id]
 
 
 async def _in_turn(
-    previous: asyncio.Task[Any] | None,
+    previous: asyncio.Future[Any] | None,
     operation: Callable[[], Awaitable[T]],
     skip: Callable[[], bool] | None,
 ) -> T:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from turnlog.errors import (
     SessionBusyError,
@@ -20,9 +20,10 @@ from turnlog.errors import (
     WriterFencedError,
 )
 from turnlog.persistence.adoption import adopt
-from turnlog.persistence.hooks import wrote_nothing
+from turnlog.persistence.hooks import typed, wrote_nothing
 from turnlog.persistence.summaries import SummaryFold
-from turnlog.persistence.write_behind import LoopScheduler, Scheduler, Timing, WriteBehind
+from turnlog.persistence.timing import LoopScheduler, Scheduler, Timing
+from turnlog.persistence.write_behind import WriteBehind
 
 if TYPE_CHECKING:
     from turnlog.events.batch import EncodedBatch
@@ -51,7 +52,7 @@ class Limits:
 
 
 class Lifecycle:
-    """The sink of one live session; see `write_behind.Sink`.
+    """The sink of one live session; see `write_sink.Sink`.
 
     Args:
         books: The coordinator's state.
@@ -121,9 +122,38 @@ class Lifecycle:
             await self._books.hooks.append(
                 self.meta, batch, is_materialized=self.materialized, claim=claim, summary=summary
             )
-        except (UnexpectedSeqError, SessionBusyError, WriterFencedError) as error:
-            raise WriterFencedError(session_id=self.meta.id) from error
+        except TurnlogError as error:
+            told = self.failure(error)
+            raise told from told.__cause__
         self.materialized = True
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a write may begin at once: stored, claimed, and nothing of the id is running."""
+        return (
+            self.materialized
+            and not self._header_in_doubt
+            and self._books.chains.is_empty(self.meta.id)
+            and self._books.claims.holds(self.meta.id)
+            and (self._prior is None or self._prior.done())
+        )
+
+    def begin(self, batch: EncodedBatch, summary: LogSummary) -> asyncio.Future[object]:
+        """Begin to write one batch in this turn of the loop; only where `is_free`."""
+        writing: asyncio.Future[Any] = self._books.hooks.begin_append(
+            self.meta, batch, claim=self._books.claims.get(self.meta.id), summary=summary
+        )
+        self._books.chains.add(self.meta.id, writing)
+        return writing
+
+    def failure(self, error: Exception) -> TurnlogError:
+        """Give what the backend's write raised its type and its meaning: who lost the log is fenced."""
+        told = typed(self._books.hooks.name, "append_batch", error)
+        if not isinstance(told, UnexpectedSeqError | SessionBusyError | WriterFencedError):
+            return told
+        fenced = WriterFencedError(session_id=self.meta.id)
+        fenced.__cause__ = told
+        return fenced
 
     def drained(self) -> None:
         """Finish a retirement that had failed, now that everything is written after all."""

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from turnlog.errors import UsageError, quote
-from turnlog.persistence.recorder import note_failure
+from turnlog.persistence.recorder import end_block, note_failure
 from turnlog.persistence.turn_recorder import TurnRecorder
 from turnlog.session.session import Session
 
@@ -242,15 +242,7 @@ class LiveSession(Session):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        closing = self.close()
-        if isinstance(error, GeneratorExit):
-            return  # must not wait; the store waits for it
-        try:
-            await asyncio.shield(closing)
-        except Exception as failure:
-            if error is None:
-                raise
-            note_failure(error, failure, f"session {quote(self.id)} could not be closed")
+        await end_block(self.close(), error, f"session {quote(self.id)} could not be closed")
 
     def _enter(self, type_: str) -> None:
         if self._closing is not None:

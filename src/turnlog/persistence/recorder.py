@@ -6,6 +6,7 @@ and tool calls; the order rules themselves belong to the session.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -256,6 +257,27 @@ def write_closing(write: Callable[[], object], cause: BaseException | None, what
         if cause is None:
             raise
         note_failure(cause, failure, f"{what} could not be written")
+
+
+async def end_block(closing: asyncio.Future[None], error: BaseException | None, what: str) -> None:
+    """Wait for the end of something whose `async with` block is left; what fails meanwhile is not hidden.
+
+    Args:
+        closing: The closing, which has begun and goes on whatever happens here.
+        error: The exception on its way out of the block. A frame that is being closed must not wait.
+        what: What could not be done, for people.
+
+    Raises:
+        Exception: Closing failed and no other exception is on its way, on which it would be noted.
+    """
+    if isinstance(error, GeneratorExit):
+        return
+    try:
+        await asyncio.shield(closing)
+    except Exception as failure:
+        if error is None:
+            raise
+        note_failure(error, failure, what)
 
 
 def note_failure(cause: BaseException, failure: BaseException, what: str) -> None:

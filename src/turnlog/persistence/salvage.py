@@ -67,6 +67,8 @@ class Salvage:
     """Every damaged place of the original."""
     missing_attachments: tuple[str, ...] = ()
     """Images that saved events refer to and the store does not have."""
+    path: str | None = None
+    """The file or database of the original."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the facts for programs."""
@@ -80,6 +82,7 @@ class Salvage:
             "header_lost": self.header_lost,
             "findings": [finding.as_json() for finding in self.findings],
             "missing_attachments": list(self.missing_attachments),
+            "path": self.path,
         }
 
 
@@ -101,6 +104,8 @@ async def salvage(
     Raises:
         SessionNotFoundError: Nothing is stored under the id.
         SessionExistsError: `new_id` is taken in the target.
+        InvalidSessionIdError: `new_id` cannot name a session.
+        CorruptLogError: The session is stored twice.
         UnsupportedFormatError: The log has another format version.
         UsageError: `keep` is neither of the two, or a store is closed.
         BackendError: A medium failed.
@@ -111,6 +116,8 @@ async def salvage(
     look = await look_at(source.books, session_id)
     if look.stored is None and isinstance(look.error, UnsupportedFormatError):
         raise look.error
+    if isinstance(look.error, CorruptLogError) and look.error.kind == "duplicate":
+        raise look.error  # which of the two is meant is not for a program to guess
     if new_id is None:
         taken = source.books is target.books or await target.books.hooks.exists(session_id)
         new_id = new_session_id() if taken else session_id
@@ -133,6 +140,7 @@ async def salvage(
         look.header is None,
         look.findings,
         tuple(sorted(images.missing)),
+        look.path,
     )
 
 

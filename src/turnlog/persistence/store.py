@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from turnlog.errors import SessionCollisionError, TurnlogError, UsageError
 from turnlog.persistence.awaitable_context import AwaitableContext
 from turnlog.persistence.live_session import LiveSession
-from turnlog.persistence.recorder import note_failure
+from turnlog.persistence.recorder import end_block
 from turnlog.persistence.store_tools import StoreTools
 from turnlog.session.fork import fork_header, fork_prefix
 from turnlog.session.ids import new_session_id
@@ -201,8 +201,10 @@ class SessionStore(StoreTools):
 
     async def _reserve(self, session: LiveSession, *, minted: bool) -> None:
         # A minted id is new for certain, so only a given one costs a look into the store.
-        if not minted:
-            await self._coordinator.create(session.header)
+        if minted:
+            self._coordinator.note_new(session.header)
+        else:
+            await self._coordinator.reserve(session.header)
             self._check_open()
 
     def _publish(self, session: LiveSession) -> LiveSession:
@@ -364,15 +366,7 @@ class SessionStore(StoreTools):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        closing = self.close()
-        if isinstance(error, GeneratorExit):
-            return  # a frame that is being closed must not wait
-        try:
-            await asyncio.shield(closing)
-        except Exception as failure:
-            if error is None:
-                raise
-            note_failure(error, failure, "the store could not be closed")
+        await end_block(self.close(), error, "the store could not be closed")
 
     def _check_open(self) -> None:
         if self._closing is not None:

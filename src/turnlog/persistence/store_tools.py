@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING
 
+from turnlog.errors import UsageError, quote
 from turnlog.persistence import copying, erasing, verification
 from turnlog.persistence import salvage as salvaging
 from turnlog.persistence.store_reader import StoreReader
@@ -15,7 +16,7 @@ from turnlog.persistence.store_reader import StoreReader
 if TYPE_CHECKING:
     from turnlog.persistence.attachments import AttachmentStore
     from turnlog.persistence.coordinator import PersistenceCoordinator
-    from turnlog.persistence.copying import CopyReport
+    from turnlog.persistence.copying import CopiedSession, CopyReport
     from turnlog.persistence.erasing import Erasure
     from turnlog.persistence.live_session import LiveSession
     from turnlog.persistence.salvage import Keep, Salvage
@@ -61,6 +62,7 @@ class StoreTools(StoreReader):
             BackendError: The medium failed.
             UsageError: The store is closed.
         """
+        _check_id(session_id)
         return await verification.verify(self._coordinator.books, self.attachments, session_id)
 
     def verify_all(
@@ -77,7 +79,7 @@ class StoreTools(StoreReader):
 
         Raises:
             BackendError: The store as a whole cannot be read.
-            UsageError: The store is closed.
+            UsageError: `parallel` is below 1, or the store is closed.
         """
         return verification.verify_all(
             self._coordinator.books, self.attachments, parallel=parallel, progress=progress
@@ -108,11 +110,16 @@ class StoreTools(StoreReader):
         Raises:
             SessionNotFoundError: Nothing is stored under the id.
             SessionExistsError: `new_id` is taken.
+            InvalidSessionIdError: `new_id` cannot name a session.
+            CorruptLogError: The session is stored twice, so that there is not one log to save.
             UnsupportedFormatError: The log has another format version.
             BackendError: A medium failed.
-            UsageError: `keep` is neither of the two, or a store is closed.
+            UsageError: `keep` is neither of the two, `to` is no store, or a store is closed.
         """
-        target = self if to is None else to
+        _check_id(session_id)
+        if new_id is not None:
+            _check_id(new_id)
+        target = self if to is None else _checked_store(to)
         return await salvaging.salvage(self._side(), target._side(), session_id, new_id=new_id, keep=keep)
 
     async def copy(
@@ -122,6 +129,7 @@ class StoreTools(StoreReader):
         *,
         parallel: int = copying.PARALLEL,
         progress: Progress | None = None,
+        each: Callable[[CopiedSession], None] | None = None,
     ) -> CopyReport:
         """Copy sessions and their images into another store, under the same ids.
 
@@ -133,16 +141,19 @@ class StoreTools(StoreReader):
             session_ids: The sessions, by default all of this store.
             parallel: How many at a time.
             progress: Told how many of how many are done.
+            each: Told what became of each as soon as that is known, in order.
 
         Returns:
             What became of each; one that fails has its error there and does not hold up the others.
 
         Raises:
             BackendError: This store as a whole cannot be listed.
-            UsageError: `to` is this store, or one of them is closed.
+            UsageError: `to` is this store or none, one of them is closed, `parallel` is below 1, or
+                `session_ids` is a single string.
         """
+        target = _checked_store(to)
         return await copying.copy_sessions(
-            self._side(), to._side(), session_ids, parallel=parallel, progress=progress
+            self._side(), target._side(), session_ids, parallel=parallel, progress=progress, each=each
         )
 
     async def delete(self, session_id: str, *, takeover: bool = False, with_forks: bool = False) -> Erasure:
@@ -162,6 +173,7 @@ class StoreTools(StoreReader):
             BackendError: The medium failed; delete again.
             UsageError: The backend cannot delete, or the store is closed.
         """
+        _check_id(session_id)
         return await erasing.erase(
             self._coordinator, self.attachments, session_id, takeover=takeover, with_forks=with_forks
         )
@@ -171,7 +183,9 @@ class StoreTools(StoreReader):
 
         Raises:
             BackendError: The store as a whole cannot be read.
+            UsageError: The store is closed.
         """
+        _check_id(session_id)
         return await erasing.forks_of(self._coordinator, session_id)
 
     async def erase_remains(self) -> bool:
@@ -188,3 +202,14 @@ class StoreTools(StoreReader):
 
     def _side(self) -> copying.Side:
         return copying.Side(self._coordinator.books, self.attachments)
+
+
+def _check_id(session_id: object) -> None:
+    if not isinstance(session_id, str):
+        raise UsageError(f"a session id is a string, not {quote(session_id)}")
+
+
+def _checked_store(store: object) -> StoreTools:
+    if not isinstance(store, StoreTools):
+        raise UsageError(f"the target is an open store, as turnlog.open gives it, not {quote(store)}")
+    return store

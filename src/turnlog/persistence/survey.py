@@ -95,35 +95,37 @@ def survey(pieces: Iterable[StoredFrame | Damage]) -> Survey:
         pieces: A scan, in the order of the medium.
 
     Returns:
-        The rows, which ascend in seq, and a finding for every damaged place, for every row that has no
-        place among them, and for every hole that nothing else explains.
+        The rows, which ascend in seq, and a finding for every damaged place, for every row that is not where
+        it belongs, and for every hole that nothing else explains.
     """
     placed = list(_rows_of(pieces))
     chosen = _longest(placed)
-    kept = {placed[index].row.first_seq: placed[index].row for index in chosen}
+    astray = _fitting(placed, chosen)
+    left = sorted((*chosen, *astray), key=lambda index: placed[index].row.first_seq)
+    kept = {placed[index].row.first_seq: placed[index].row for index in left}
+    missing = tuple(_holes(placed, left))
     findings: list[Finding] = []
-    missing: list[Missing] = []
-    expected, explained, next_chosen = 0, False, 0
-    stray: list[_Placed] = []
+    explained, next_chosen, next_hole = False, 0, 0
+    stray: list[_Stray] = []
     for index, item in enumerate(placed):
         if item.damage is not None:
-            findings += _strays(stray, kept)
+            findings += _strays(stray)
             findings.append(_damage(item.damage))
             explained = True
         elif next_chosen < len(chosen) and chosen[next_chosen] == index:
-            findings += _strays(stray, kept)
+            findings += _strays(stray)
             next_chosen += 1
-            row = item.row
-            if row.first_seq > expected:
-                missing.append(Missing(expected, row.first_seq - 1, item.position))
+            while next_hole < len(missing) and missing[next_hole].first_seq < item.row.first_seq:
                 if not explained:
-                    findings.append(_gap(missing[-1]))
-            expected, explained = row.last_seq + 1, False
+                    findings.append(_gap(missing[next_hole]))
+                next_hole += 1
+            explained = False
         else:
-            stray.append(item)
-            explained = explained or _stray_kind(item.row, kept) != "repeat"
-    findings += _strays(stray, kept)
-    return Survey(tuple(placed[index].row for index in chosen), tuple(findings), tuple(missing))
+            kind = _ASTRAY if index in astray else _stray_kind(item.row, kept)
+            stray.append((kind, item))
+            explained = explained or kind != "repeat"
+    findings += _strays(stray)
+    return Survey(tuple(placed[index].row for index in left), tuple(findings), missing)
 
 
 _Value: TypeAlias = tuple[int, int]
@@ -144,6 +146,10 @@ class _Placed:
     def row(self) -> Row:
         assert self._row is not None
         return self._row
+
+
+_Stray: TypeAlias = tuple[str, _Placed]
+"""A row that is not where it belongs, with the key of its reason."""
 
 
 def _rows_of(pieces: Iterable[StoredFrame | Damage]) -> Iterable[_Placed]:
@@ -215,8 +221,49 @@ def _first_copies(placed: list[_Placed], chain: list[int]) -> list[int]:
     return chosen
 
 
+def _fitting(placed: list[_Placed], chosen: list[int]) -> set[int]:
+    """Return the rows out of order that fill a hole between the chosen ones, or go on behind the last one."""
+    taken = set(chosen)
+    ends = [placed[index].row.last_seq for index in chosen]
+    starts = [placed[index].row.first_seq for index in chosen]
+    strays = [i for i, item in enumerate(placed) if item.damage is None and i not in taken]
+    strays.sort(key=lambda index: placed[index].row.first_seq)
+    found: set[int] = set()
+    for index in strays:
+        row = placed[index].row
+        at = bisect_left(starts, row.first_seq)
+        before = ends[at - 1] if at else -1
+        fits = before < row.first_seq and (
+            row.last_seq < starts[at] if at < len(starts) else before + 1 == row.first_seq
+        )
+        if fits:
+            starts.insert(at, row.first_seq)
+            ends.insert(at, row.last_seq)
+            found.add(index)
+    return found
+
+
+def _holes(placed: list[_Placed], left: list[int]) -> Iterable[Missing]:
+    """Yield the events that are missing before each of the rows that are left, in the order of their seqs."""
+    expected = 0
+    for index in left:
+        row = placed[index].row
+        if row.first_seq > expected:
+            yield Missing(expected, row.first_seq - 1, placed[index].position)
+        expected = row.last_seq + 1
+
+
+_MISSING: Final = {
+    "header": "there is no header line",
+    "no-header": "there is no header line",
+    "seq-gap": "events are missing here",
+}
+"""What it means by kind that something is damaged and takes no bytes."""
+
+
 def _damage(found: Damage) -> Finding:
-    size = f"{found.size} bytes cannot be read" if found.size else "something is missing here"
+    missing = _MISSING.get(found.kind, "something is missing here")
+    size = f"{found.size} bytes cannot be read" if found.size else missing
     if found.kind == "torn":
         return Finding("torn", "torn", "the end was cut short", found.position, found.line, size=found.size)
     return Finding(found.kind, "damage", size, found.position, found.line, size=found.size)
@@ -227,24 +274,27 @@ def _gap(missing: Missing) -> Finding:
     return Finding("seq-gap", "damage", reason, missing.offset, seq=missing.first_seq)
 
 
-def _strays(stray: list[_Placed], kept: dict[int, Row]) -> list[Finding]:
-    """Name rows that have no place in the log, equal ones in a series together; empties the list."""
+def _strays(stray: list[_Stray]) -> list[Finding]:
+    """Name rows that are not where they belong, those of one kind in a series together; empties the list."""
     findings: list[Finding] = []
-    for kind, series in itertools.groupby(stray, lambda item: _stray_kind(item.row, kept)):
-        items = list(series)
+    for kind, series in itertools.groupby(stray, lambda entry: entry[0]):
+        items = [item for _, item in series]
         first, last = items[0].row.first_seq, items[-1].row.last_seq
         span = f"seq {first}" if first == last else f"seq {first} to {last}"
         size = sum(len(item.row.line) + 1 for item in items)
         reason = _STRAY_REASONS[kind].format(span)
-        findings.append(Finding(kind, "damage", reason, items[0].position, seq=first, size=size))
+        told = "out-of-place" if kind == _ASTRAY else kind
+        findings.append(Finding(told, "damage", reason, items[0].position, seq=first, size=size))
     stray.clear()
     return findings
 
 
+_ASTRAY: Final = "astray"
 _STRAY_REASONS: Final = {
     "repeat": "{} stands here once more",
     "conflict": "{} stands here once more, with other content; the first one counts",
     "out-of-place": "{} does not fit in here",
+    _ASTRAY: "{} is out of order here; salvage puts it where it belongs",
 }
 
 

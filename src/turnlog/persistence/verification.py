@@ -6,7 +6,6 @@ asks the same code that a load uses, so what it calls good loads.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from turnlog.events.batch import Damage
 from turnlog.events.log import EventLog
 from turnlog.persistence.admission import Admission
 from turnlog.persistence.entries import referred_attachments, stored_entry
+from turnlog.persistence.in_turn import check_parallel, in_turn
 from turnlog.persistence.reading import describe_torn, prepare_stored
 from turnlog.persistence.stored_rows import durable_part
 from turnlog.persistence.survey import Finding, Missing, Survey, survey
@@ -26,7 +26,7 @@ from turnlog.session.registry import SessionRegistry
 from turnlog.session.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+    from collections.abc import AsyncGenerator, Callable, Iterable
 
     from turnlog.events.batch import StoredFrame
     from turnlog.events.chunk_runs import Row
@@ -47,7 +47,8 @@ class Verification:
     session_id: str | None
     """The id, or None for an entry that does not even tell that."""
     status: Status
-    """`ok`, `interrupted`, `torn`, `corrupt`, `unsupported`, or `live` where another writer was at work."""
+    """Of the log: `ok`, `interrupted`, `torn`, `corrupt`, `unsupported`, `live` where another writer was at
+    work, or `unknown` where the medium did not let it be read."""
     header: SessionHeader | None
     event_count: int
     """Events that can be read, those recovered from a torn tail included."""
@@ -60,8 +61,10 @@ class Verification:
 
     @property
     def is_good(self) -> bool:
-        """Whether everything that was stored can be read; a torn tail was never acknowledged."""
-        return self.status not in ("corrupt", "unsupported", "unknown")
+        """Whether all that was stored can be read, images, too; a torn tail was never acknowledged."""
+        if self.status in ("corrupt", "unsupported", "unknown"):
+            return False
+        return not any(finding.severity == "damage" for finding in self.findings)
 
     def as_json(self) -> dict[str, Any]:
         """Return the facts for programs."""
@@ -114,40 +117,21 @@ async def verify_all(
 
     Raises:
         BackendError: The store as a whole cannot be read.
+        UsageError: `parallel` is below 1, or the store is closed.
     """
+    check_parallel(parallel)
     books.check_open()
     async with aclosing(books.hooks.list(None, None)) as listed:
         entries = [entry async for entry in listed]
-    jobs = [_of_entry(books, attachments, entry) for entry in entries]
+    jobs = (_of_entry(books, attachments, entry) for entry in entries)
     done = 0
-    async with aclosing(_in_order(jobs, parallel)) as verdicts:
+    async with aclosing(in_turn(jobs, parallel)) as verdicts:
         async for verdict in verdicts:
             done += 1
             if progress is not None:
                 progress(done, len(entries))
             if verdict is not None:
                 yield verdict
-
-
-async def _in_order(
-    jobs: Iterable[Coroutine[Any, Any, Verification | None]], parallel: int
-) -> AsyncGenerator[Verification | None, None]:
-    """Run jobs a few at a time and yield their results in order."""
-    running: list[asyncio.Task[Verification | None]] = []
-    waiting = iter(jobs)
-    try:
-        while True:
-            while len(running) < parallel and (job := next(waiting, None)) is not None:
-                running.append(asyncio.ensure_future(job))
-            if not running:
-                return
-            yield await running.pop(0)
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        for job in waiting:
-            job.close()  # never begun
 
 
 async def _of_entry(books: Books, attachments: AttachmentStore, entry: StoredEntry) -> Verification | None:
@@ -160,7 +144,9 @@ async def _of_entry(books: Books, attachments: AttachmentStore, entry: StoredEnt
         return None  # deleted since it was listed
     except BackendError as error:
         finding = Finding("unreadable", "damage", str(error))
-        return Verification(entry.session_id, "corrupt", entry.meta, 0, (finding,), path=entry.path)
+        # A listing may have seen that there is no log to read; else nobody can say what is in it.
+        status: Status = entry.status if entry.status in ("corrupt", "unsupported") else "unknown"
+        return Verification(entry.session_id, status, entry.meta, 0, (finding,), path=entry.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +332,8 @@ async def missing_attachments(attachments: AttachmentStore, names: set[str]) -> 
             else:
                 await attachments.get(name)
         except BackendError as error:
-            found.append(Finding("attachment-damaged", "damage", f"{name}: {error.reason}"))
+            reason = error.reason if name in error.reason else f"{name}: {error.reason}"
+            found.append(Finding("attachment-damaged", "damage", reason))
     return found
 
 

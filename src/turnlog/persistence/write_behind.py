@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from turnlog.errors import (
     BackendError,
@@ -30,72 +30,10 @@ if TYPE_CHECKING:
     from turnlog.events.batch import EncodedBatch
     from turnlog.events.log import EventLog
     from turnlog.persistence.backend import LogSummary
+    from turnlog.persistence.timing import Scheduler, Timer, Timing
+    from turnlog.persistence.write_sink import Sink
 
 logger = logging.getLogger(__name__)
-
-
-class Timer(Protocol):
-    """A callback that has been scheduled."""
-
-    def cancel(self) -> None:
-        """Forget the callback; harmless after it has run."""
-
-
-class Scheduler(Protocol):
-    """Where windows and retries get their time from."""
-
-    def after(self, delay: float, callback: Callable[[], None]) -> Timer:
-        """Call `callback` in `delay` seconds; 0 means the next turn of the loop."""
-
-
-class LoopScheduler:
-    """The running event loop's clock."""
-
-    def after(self, delay: float, callback: Callable[[], None]) -> Timer:
-        """Call `callback` in `delay` seconds; 0 means the next turn of the loop."""
-        loop = asyncio.get_running_loop()
-        return loop.call_later(delay, callback) if delay > 0 else loop.call_soon(callback)
-
-
-class Sink(Protocol):
-    """What one live session's writes go through."""
-
-    def submit(self, operation: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
-        """Run an operation in its turn; it belongs to the sink and is never cancelled."""
-
-    async def ready(self) -> int:
-        """Settle who owns the stored log, once; return how many events are durable already."""
-
-    async def write(self, batch: EncodedBatch, summary: LogSummary) -> None:
-        """Make one batch durable.
-
-        Raises:
-            WriterFencedError: The log belongs to another writer now.
-            TurnlogError: Anything else; `wrote_nothing` tells whether the outcome is known.
-        """
-
-    def summary(self) -> LogSummary:
-        """Return the fold of the log as it is now."""
-
-    def drained(self) -> None:
-        """Hear that nothing is left to write."""
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """How long things wait, in seconds.
-
-    Attributes:
-        window: From the first waiting event to its write; 0 is the next turn of the loop.
-        retry_first: From a first failure to the automatic retry; doubled each time.
-        retry_max: The longest wait between automatic retries.
-        retry_floor: The least wait before an event that arrives after a failure causes a retry.
-    """
-
-    window: float = 0.2
-    retry_first: float = 0.5
-    retry_max: float = 30.0
-    retry_floor: float = 0.05
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,8 +51,17 @@ class _Waiter:
 
     target: int | None
     begun: int
-    """Attempts begun when it came; a failure of a later one is its failure."""
+    """Attempts begun when it came."""
     done: asyncio.Future[None]
+
+    def fails(self, attempt: int, end: int) -> bool:
+        """Tell whether a failed attempt is its failure: one begun since, or the barrier that it shares.
+
+        Args:
+            attempt: Number of the attempt.
+            end: Seq after the last event of the attempt if a flush began it; -1 otherwise.
+        """
+        return self.begun < attempt or (self.target is not None and self.target <= end)
 
 
 class WriteBehind:
@@ -158,8 +105,9 @@ class WriteBehind:
         """Why nothing will ever be written again, or None."""
         self._ready = False
         self._doubt: _Cut | None = None
-        self._active: asyncio.Task[None] | None = None
+        self._active: asyncio.Future[object] | asyncio.Task[None] | None = None
         self._begun = 0
+        self._is_barrier = False
         self._waiters: list[_Waiter] = []
         self._window: Timer | None = None
         self._overdue = False
@@ -251,7 +199,7 @@ class WriteBehind:
         """Hear from the gate that a first event waits, or that the queue is full."""
         if full:
             if self.error is None:  # a medium that fails is left to its retries and to `drain`
-                self._due()
+                self._due(in_append=True)
             return
         # Wherever the gate is disarmed the window is cancelled, so there is none to be replaced here.
         self.gate.armed = True
@@ -264,18 +212,23 @@ class WriteBehind:
         self._window = None
         self._due()
 
-    def _due(self) -> None:
+    def _due(self, *, in_append: bool = False) -> None:
         if self._active is not None:
             self._overdue = True  # the tail goes out right after the write that is running (D1)
         else:
-            self._kick()
+            self._kick(at_once=not in_append)
 
     def _retry_over(self) -> None:
         self._retry = None
         self._kick()
 
-    def _kick(self) -> None:
-        if self._active is None and self.ended is None:
+    def _kick(self, *, at_once: bool = True) -> None:
+        """Begin an attempt unless one is running: at once where nothing is in its way, else in its turn."""
+        if self._active is not None or self.ended is not None:
+            return
+        if at_once and self._ready and self.pending and self._sink.is_free:
+            self._begin()
+        else:
             self._active = self._sink.submit(self._attempt)
 
     async def _wait(self, target: int | None) -> None:
@@ -290,12 +243,36 @@ class WriteBehind:
 
     # -- one attempt ----------------------------------------------------------------------------
 
-    async def _attempt(self) -> None:
+    def _count_attempt(self) -> int:
         self._begun += 1
+        self._is_barrier = bool(self._waiters)
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        number = self._begun
+        return self._begun
+
+    def _begin(self) -> None:
+        """Hand a batch over without a task, which would cost two turns of the loop."""
+        number = self._count_attempt()
+        cut = self._doubt if self._doubt is not None else self._cut()
+        assert cut is not None  # there is something pending
+        self._active = writing = self._sink.begin(cut.batch, cut.summary)
+        writing.add_done_callback(lambda done: self._written(number, cut, done))
+
+    def _written(self, number: int, cut: _Cut, done: asyncio.Future[object]) -> None:
+        self._active = None
+        if done.cancelled():
+            self._doubt = cut  # the loop is being torn down in the middle of a write
+        elif (error := done.exception()) is None:
+            self._succeeded(cut)
+        elif isinstance(error, Exception):
+            self._failed(number, cut, self._sink.failure(error))
+        else:
+            self._doubt = cut
+            raise error
+
+    async def _attempt(self) -> None:
+        number = self._count_attempt()
         cut: _Cut | None = None
         try:
             if not self._ready:
@@ -361,16 +338,17 @@ class WriteBehind:
 
     def _settle(self, which: Callable[[_Waiter], bool], error: Callable[[], Exception] | None = None) -> int:
         """Resolve or reject the waiters that `which` names; return how many there were."""
-        chosen = [waiter for waiter in self._waiters if which(waiter)]
-        self._waiters = [waiter for waiter in self._waiters if waiter not in chosen]
-        for waiter in chosen:
-            if waiter.done.done():
-                continue  # cancelled in this very turn
-            if error is None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not which(waiter):
+                self._waiters.append(waiter)
+            elif waiter.done.done():
+                pass  # cancelled in this very turn
+            elif error is None:
                 waiter.done.set_result(None)
             else:
                 waiter.done.set_exception(error())
-        return len(chosen)
+        return len(waiters) - len(self._waiters)
 
     # -- failure --------------------------------------------------------------------------------
 
@@ -384,7 +362,8 @@ class WriteBehind:
         self.error = error
         self.stop()
         self.gate.armed = False  # the next event asks for a new window, and so for a retry
-        told = self._settle(lambda waiter: waiter.begun < number, lambda: self._undurable_error(error))
+        end = cut.batch.last_seq + 1 if cut is not None and self._is_barrier else -1
+        told = self._settle(lambda waiter: waiter.fails(number, end), lambda: self._undurable_error(error))
         if first_failure and not told and not self._waiters:
             logger.warning(
                 "session %s: a background write failed, %d events are kept and retried: %s",
@@ -402,8 +381,8 @@ class WriteBehind:
         """Make what one waiter is told: a refusal as it is, a failed medium as `UndurableError`."""
         if isinstance(error, LogError):
             return error
-        reason = error.reason if isinstance(error, BackendError) else str(error)
-        told = UndurableError(pending=self.pending, backend=self._backend, reason=reason)
+        reason, path = (error.reason, error.path) if isinstance(error, BackendError) else (str(error), None)
+        told = UndurableError(pending=self.pending, backend=self._backend, reason=reason, path=path)
         told.__cause__ = error
         return told
 

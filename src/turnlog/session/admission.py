@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from turnlog.errors import InvalidEventError
 from turnlog.events import vocabulary
 from turnlog.events.chunk_runs import PACKED_TAGS
-from turnlog.events.legacy import normalise
+from turnlog.events.legacy import is_current, normalise
 from turnlog.events.shapes import check_shape
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def check_content(event: SessionEvent, data: Any, *, index: int | None = None) -
             refuse the log. Whoever made the event is at fault.
     """
     check_shape(event.type, data, index)
-    if event.type in _MIGRATED_TYPES:
+    if event.type in _MIGRATED_TYPES and not is_current(event.type, data):
         try:
             changed = normalise(event, "") is not event
         except InvalidEventError as error:

@@ -128,6 +128,7 @@ class ClaimContract(ContractSuite, abstract=True):
         await harness.crash(first)
         async with opened(await harness.open()) as second:
             await second.append("s", LogScript(session.seq, turn=1).turn().events)
+            assert len((await second.read_from("s", 0)).events) == 2 * session.seq
 
     @needs(Capability.CLAIMS)
     async def test_the_list_shows_who_is_live(self, harness: CoordinatorHarness) -> None:

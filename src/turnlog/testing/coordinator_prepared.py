@@ -316,10 +316,9 @@ class PreparedContract(ContractSuite, abstract=True):
             assert faults.counts["load_stored"] + faults.counts["load_stored_from"] == loads
             assert len((await store.read_from("s", 0)).events) > length
 
+    @needs(Capability.DELETE)
     async def test_a_vanished_session_is_not_found(self, harness: CoordinatorHarness) -> None:
         """A session that another store deleted is gone here as well (R3, PE26)."""
-        if Capability.DELETE not in self.capabilities:
-            pytest.skip("needs delete")
         await store_sessions(harness, "s")
         async with opened(await harness.open()) as store:
             await store.inspect("s")

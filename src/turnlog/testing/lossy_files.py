@@ -14,7 +14,7 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from turnlog.backends.jsonl.files import FileLayer
@@ -156,14 +156,6 @@ class LossyFiles(FileLayer):
 
     def open_folder(self, root: str, parts: Sequence[str] = ()) -> int:
         return self._track(super().open_folder(root, parts))
-
-    @contextlib.contextmanager
-    def folder(self, root: str, parts: Sequence[str] = ()) -> Iterator[int]:
-        fd = self.open_folder(root, parts)
-        try:
-            yield fd
-        finally:
-            self.close(fd)
 
     def make_folder(self, name: str, *, folder: int | None = None) -> bool:
         self._check_alive()

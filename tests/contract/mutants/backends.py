@@ -7,21 +7,20 @@ a hole; `suites` runs the contract on them and `test_mutants` says which test mu
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import stat
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.contract.jsonl_harness import JsonlHarness
 from tests.contract.memory_harness import MemoryHarness
-from turnlog.backends.memory import MemoryBackend, MemoryClaim, MemoryMedium, _Frame
-from turnlog.errors import ClaimOwner
+from tests.contract.mutants import faults
+from turnlog.backends.memory import MemoryBackend, MemoryMedium, _Frame
 from turnlog.events.batch import EncodedBatch
 from turnlog.events.envelope import SessionEvent
 from turnlog.events.header import SessionHeader
 from turnlog.events.segment import encode_segment
-from turnlog.persistence.backend import LogSummary, StoredEntry, StoredPrefix
+from turnlog.persistence.backend import LogSummary, StoredPrefix
 from turnlog.testing import LossyFiles
 
 
@@ -33,50 +32,12 @@ class LosesDataOnReopen(MemoryHarness):
         return MemoryBackend(self.medium)
 
 
-class EventByEvent(MemoryBackend):
-    """Stores a batch one event at a time, the header first."""
-
-    async def append_batch(
-        self,
-        meta: SessionHeader,
-        batch: EncodedBatch,
-        *,
-        is_materialized: bool,
-        claim: object | None,
-        summary: LogSummary | None,
-    ) -> str | None:
-        revision = None
-        for event in batch.events():
-            await asyncio.sleep(0)
-            revision = await super().append_batch(
-                meta,
-                EncodedBatch.of([event]),
-                is_materialized=is_materialized,
-                claim=claim,
-                summary=summary,
-            )
-            is_materialized = True
-        return revision
+class EventByEvent(faults.EventByEvent, MemoryBackend):
+    """Batches are not atomic."""
 
 
-class HeaderFirst(MemoryBackend):
-    """Stores the header of a new session before its first batch."""
-
-    async def append_batch(
-        self,
-        meta: SessionHeader,
-        batch: EncodedBatch,
-        *,
-        is_materialized: bool,
-        claim: object | None,
-        summary: LogSummary | None,
-    ) -> str | None:
-        if not is_materialized and encode_segment(meta.id) not in self.medium.sessions:
-            await self.materialize_header(meta, claim=claim)
-            await asyncio.sleep(0)
-        return await super().append_batch(
-            meta, batch, is_materialized=is_materialized, claim=claim, summary=summary
-        )
+class HeaderFirst(faults.HeaderFirst, MemoryBackend):
+    """Header and first batch are not stored together."""
 
 
 class NoSeqCheck(MemoryBackend):
@@ -121,28 +82,15 @@ class ClosesWhileReading(MemoryBackend):
         return found
 
 
-class IgnoresTheClaim(MemoryBackend):
-    """Gives the claim to everybody and checks nobody's."""
-
-    async def claim(
-        self,
-        session_id: str,
-        owner: ClaimOwner,
-        *,
-        meta: SessionHeader | None = None,
-        takeover: bool = False,
-    ) -> MemoryClaim:
-        return await super().claim(session_id, owner, meta=meta, takeover=True)
-
-    def _check_claim(self, session_id: str, claim: object | None) -> None:
-        """Let every write through."""
-
-
 class WritesAfterTakeover(MemoryBackend):
     """Refuses a second writer, but lets the first one go on writing after a takeover."""
 
     def _check_claim(self, session_id: str, claim: object | None) -> None:
         """Let every write through."""
+
+
+class IgnoresTheClaim(faults.TakesEveryClaim, WritesAfterTakeover):
+    """Gives the claim to everybody and checks nobody's."""
 
 
 class LosesTheTornEvents(MemoryBackend):
@@ -179,32 +127,8 @@ class CutsBeforeItAppends(MemoryBackend):
         await super().commit_repair(meta, torn_marker, closers, claim=claim)
 
 
-class ConstantRevision(MemoryBackend):
-    """Says that nothing has ever changed."""
-
-    async def load_stored(self, session_id: str) -> StoredPrefix | None:
-        found = await super().load_stored(session_id)
-        return found and StoredPrefix(found.meta, found.events, "always", found.torn_marker)
-
-    async def read_stored_revision(self, session_id: str) -> str | None:
-        found = await super().read_stored_revision(session_id)
-        return found and "always"
-
-    async def list(self, after: str | None = None, limit: int | None = None) -> AsyncIterator[StoredEntry]:
-        async for entry in super().list(after, limit):
-            yield dataclasses.replace(entry, revision="always")
-
-    async def append_batch(
-        self,
-        meta: SessionHeader,
-        batch: EncodedBatch,
-        *,
-        is_materialized: bool,
-        claim: object | None,
-        summary: LogSummary | None,
-    ) -> str | None:
-        await super().append_batch(meta, batch, is_materialized=is_materialized, claim=claim, summary=summary)
-        return "always"
+class ConstantRevision(faults.ConstantRevision, MemoryBackend):
+    """The revision does not follow the log."""
 
 
 class MemoryMutant(MemoryHarness):

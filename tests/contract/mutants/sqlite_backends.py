@@ -6,18 +6,17 @@ import dataclasses
 import itertools
 import os
 import sqlite3
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from tests.contract.mutants import faults
 from tests.contract.sqlite_harness import SqliteHarness
 from turnlog.backends.sqlite import clock
 from turnlog.backends.sqlite.backend import SqliteBackend
 from turnlog.backends.sqlite.session_rows import SessionRows, SqliteClaim
-from turnlog.errors import ClaimOwner
 from turnlog.events.batch import EncodedBatch
 from turnlog.events.header import SessionHeader
-from turnlog.persistence.backend import LogSummary, PersistenceBackend, StoredEntry, StoredPrefix
+from turnlog.persistence.backend import PersistenceBackend
 
 
 class LosesDataOnReopen(SqliteHarness):
@@ -32,67 +31,16 @@ class LosesDataOnReopen(SqliteHarness):
         return super().make_backend()
 
 
-class EventByEvent(SqliteBackend):
-    """Stores a batch one event at a time, each in a commit of its own."""
-
-    async def append_batch(
-        self,
-        meta: SessionHeader,
-        batch: EncodedBatch,
-        *,
-        is_materialized: bool,
-        claim: object | None,
-        summary: LogSummary | None,
-    ) -> str | None:
-        revision = None
-        for event in batch.events():
-            revision = await super().append_batch(
-                meta,
-                EncodedBatch.of([event]),
-                is_materialized=is_materialized,
-                claim=claim,
-                summary=summary,
-            )
-            is_materialized = True
-        return revision
+class EventByEvent(faults.EventByEvent, SqliteBackend):
+    """Batches are not atomic."""
 
 
-class HeaderFirst(SqliteBackend):
-    """Stores the header of a new session in a commit before its first batch."""
-
-    async def append_batch(
-        self,
-        meta: SessionHeader,
-        batch: EncodedBatch,
-        *,
-        is_materialized: bool,
-        claim: object | None,
-        summary: LogSummary | None,
-    ) -> str | None:
-        if not is_materialized and await self.read_stored_revision(meta.id) is None:
-            await self.materialize_header(meta, claim=claim)
-        return await super().append_batch(
-            meta, batch, is_materialized=is_materialized, claim=claim, summary=summary
-        )
+class HeaderFirst(faults.HeaderFirst, SqliteBackend):
+    """Header and first batch are not stored together."""
 
 
-class ConstantRevision(SqliteBackend):
-    """Says that nothing has ever changed."""
-
-    async def load_stored(self, session_id: str) -> StoredPrefix | None:
-        found = await super().load_stored(session_id)
-        return found and dataclasses.replace(found, revision="always")
-
-    async def read_stored_revision(self, session_id: str) -> str | None:
-        return await super().read_stored_revision(session_id) and "always"
-
-    async def list(self, after: str | None = None, limit: int | None = None) -> AsyncIterator[StoredEntry]:
-        async for entry in super().list(after, limit):
-            yield dataclasses.replace(entry, revision="always")
-
-    async def append_batch(self, *args: Any, **options: Any) -> str | None:
-        await super().append_batch(*args, **options)
-        return "always"
+class ConstantRevision(faults.ConstantRevision, SqliteBackend):
+    """The revision does not follow the log."""
 
 
 class _OtherRows(SqliteBackend):
@@ -140,17 +88,5 @@ class WritesAfterTakeover(_OtherRows):
     rows = _RowsWithoutEpoch
 
 
-class IgnoresTheClaim(_OtherRows):
+class IgnoresTheClaim(faults.TakesEveryClaim, WritesAfterTakeover):
     """Gives the claim to everybody and checks nobody's."""
-
-    rows = _RowsWithoutEpoch
-
-    async def claim(
-        self,
-        session_id: str,
-        owner: ClaimOwner,
-        *,
-        meta: SessionHeader | None = None,
-        takeover: bool = False,
-    ) -> SqliteClaim:
-        return await super().claim(session_id, owner, meta=meta, takeover=True)

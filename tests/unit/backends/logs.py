@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from turnlog.backends.jsonl.backend import JsonlBackend
-from turnlog.backends.jsonl.files import FileLayer
+from turnlog.backends.jsonl.files import FileLayer, FolderEntry
 from turnlog.backends.jsonl.lock import JsonlClaim
 from turnlog.events.batch import EncodedBatch
 from turnlog.events.envelope import SessionEvent
@@ -129,8 +129,12 @@ class FailingFiles(FileLayer):
         self._on("make_folder")
         return super().make_folder(name, folder=folder)
 
+    def entries(self, folder: int) -> list[FolderEntry]:
+        self._on("entries")
+        return super().entries(folder)
+
     def open(self, name: str, flags: int, *, folder: int | None = None) -> int:
-        self._on("create" if flags & os.O_EXCL else "open")
+        self._on("open_folder" if flags & os.O_DIRECTORY else "create" if flags & os.O_EXCL else "open")
         return super().open(name, flags, folder=folder)
 
     def status(self, fd: int) -> os.stat_result:

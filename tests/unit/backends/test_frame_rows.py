@@ -8,8 +8,6 @@ from tests.unit.backends.logs import batch, deltas, event, events, turn
 from turnlog.backends.frame_rows import (
     FrameRow,
     check_repeated,
-    decode_summary,
-    encode_summary,
     end_status,
     holds,
     log_of,
@@ -21,7 +19,6 @@ from turnlog.errors import CorruptLogError, UnexpectedSeqError
 from turnlog.events import frames
 from turnlog.events.batch import Damage, EncodedBatch, StoredFrame
 from turnlog.events.envelope import SessionEvent
-from turnlog.persistence.backend import LogSummary
 
 
 def row(stored: list[SessionEvent]) -> FrameRow:
@@ -123,7 +120,8 @@ def test_a_suffix_with_a_hole_is_damage(rows: list[FrameRow], first: int, end: i
 def test_a_scan_goes_on_behind_damage() -> None:
     """R2: a scan yields what is good, names what is bad or missing, and never raises."""
     bad = flipped(ROWS[1])
-    pieces = list(pieces_of([ROWS[0], bad, ROWS[2], row(events(12, 1))], 0))
+    pieces, expected = pieces_of([ROWS[0], bad, ROWS[2], row(events(12, 1))], 0)
+    assert expected == 13
     assert [type(piece) for piece in pieces] == [StoredFrame, Damage, StoredFrame, Damage, StoredFrame]
     assert pieces[1] == Damage(3, None, "frame-checksum", len(bad.frame))
     assert pieces[3] == Damage(10, None, "seq-gap", 0)
@@ -235,11 +233,29 @@ def test_a_replacement_between_turns_opens_none() -> None:
     assert end_status([row([replacement]), row(turn(0))], 3) == ("ok", None)
 
 
-def test_a_summary_survives_its_row() -> None:
-    """B4: what a writer summarised is what a listing shows; what cannot be kept or read is blank."""
-    summary = LogSummary(turns=2, steps=3, title="Größe 漢字 \x00", last_time=5, open_turn=2)
-    assert decode_summary(encode_summary(summary)) == summary
-    assert encode_summary(None) is None
-    assert encode_summary(LogSummary(title="\ud800")) is None
-    for stored in (None, b"", b"{", b'{"turns":"two"}', b"\xff"):
-        assert decode_summary(stored) is None
+def test_columns_that_hold_anything_are_damage() -> None:
+    """R2: what is no seq or no blob in a damaged file is a damaged frame, named by loads, scans and lists."""
+    good = ROWS[0]
+    for bad in (
+        FrameRow.of("0", good.last_seq, good.frame),
+        FrameRow.of(good.first_seq, None, good.frame),
+        FrameRow.of(good.first_seq, good.last_seq, 7),
+        FrameRow.of(good.first_seq, good.last_seq, "text"),
+    ):
+        with pytest.raises(CorruptLogError):
+            log_of([bad], session_id="s", next_seq=3)
+        found, _ = pieces_of([bad, ROWS[1]], 0)
+        assert {type(piece) for piece in found[:-1]} == {Damage}
+        assert all(piece.position >= 0 for piece in found)
+        assert isinstance(found[-1], StoredFrame)
+        assert end_status([bad], 3)[0] == "corrupt"
+    assert FrameRow.of(*good) == good
+
+
+def test_a_size_is_held_against_the_frames() -> None:
+    """R2: a load names a row that does not tell how many bytes of frames there are."""
+    size = sum(len(stored.frame) for stored in ROWS)
+    assert len(log_of(ROWS, session_id="s", next_seq=10, size=size)) == 10
+    with pytest.raises(CorruptLogError, match=str(size)) as refused:
+        log_of(ROWS, session_id="s", next_seq=10, size=size ^ 64)
+    assert refused.value.kind == "row-size"

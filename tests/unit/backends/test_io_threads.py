@@ -106,6 +106,51 @@ async def test_a_cancelled_wait_stops_nothing(threads: IoThreads) -> None:
     assert ended.is_set()
 
 
+async def test_a_call_left_aside_is_made_by_a_free_thread() -> None:
+    """Both calls run at the same time; the error of either goes to whoever asks."""
+    threads = IoThreads("test", 1)
+    both = threading.Barrier(2)
+
+    def main() -> int:
+        other = threads.aside(lambda: both.wait(5))
+        both.wait(5)
+        other.result()
+        failing = threads.aside(lambda: 1 // 0)
+        failing.end()
+        failing.result()
+        return 0
+
+    with pytest.raises(ZeroDivisionError):
+        await threads.run(main)
+    await threads.aclose()
+
+
+async def test_a_call_left_aside_is_made_by_its_own_thread_if_none_is_free() -> None:
+    """Nobody waits for a thread that is busy, and nothing is called twice."""
+    threads = IoThreads("test", 1)
+    gate, begun = threading.Event(), threading.Event()
+    made: list[str] = []
+
+    def wait() -> None:
+        begun.set()
+        gate.wait(5)
+
+    def main() -> None:
+        busy = threads.aside(wait)
+        begun.wait(5)
+        other = threads.aside(lambda: made.append(threading.current_thread().name))
+        other.result()
+        other.result()
+        gate.set()
+        busy.result()
+
+    await threads.run(main)
+    assert made == ["test-0"]
+    await threads.aclose()
+    threads.aside(lambda: made.append("closed")).result()  # nobody else is there any more
+    assert made == ["test-0", "closed"]
+
+
 async def test_closing_lets_started_calls_finish() -> None:
     """aclose waits for what runs, can be repeated, and later calls are refused."""
     threads = IoThreads("test", 2)

@@ -11,22 +11,26 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.lanes import need
+from tests.faults.power_loss import power_loss_mount
 from tests.unit.backends.conftest import OpenBackend
 from tests.unit.backends.logs import META, OTHER, FailingFiles, append, batch, event, listed, loaded, store
 from turnlog.backends.file_systems import file_system_type
 from turnlog.backends.jsonl.backend import JsonlBackend
-from turnlog.backends.jsonl.files import FileLayer
+from turnlog.backends.jsonl.files import FileLayer, FolderEntry
 from turnlog.backends.jsonl.root import Root
 from turnlog.errors import (
     BackendError,
     CorruptLogError,
     InvalidSessionIdError,
+    SessionNotFoundError,
     UnsupportedFormatError,
     UsageError,
 )
 from turnlog.events import frames
 from turnlog.events.batch import EncodedBatch
 from turnlog.events.header import SessionHeader, header_line
+from turnlog.persistence.claims import this_process
 
 
 async def test_a_relative_root_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,6 +154,31 @@ def test_looking_for_the_encoding(root: Path) -> None:
     assert Root(FileLayer(), str(root / "nothing")).encoding() == "zstd"
 
 
+def test_a_folder_that_cannot_be_read_is_a_typed_error(root: Path) -> None:
+    """An I/O error while a store is opened names the folder and the system's reason."""
+    (root / "--b--" / "s").mkdir(parents=True)
+    for skip, place in ((1, str(root)), (2, f"{root}/--b--"), (3, f"{root}/--b--/s")):
+        files = FailingFiles()
+        files.fail("open_folder", skip=skip)
+        with pytest.raises(BackendError, match=r"cannot be read|not a readable folder") as refused:
+            Root(files, str(root), compression="none")
+        assert refused.value.path == place
+
+
+def test_a_session_that_is_deleted_meanwhile_is_passed_over(root: Path) -> None:
+    """A folder that goes away between its name and its content does not keep a store from being opened."""
+
+    class Vanishing(FileLayer):
+        def entries(self, folder: int) -> list[FolderEntry]:
+            found = super().entries(folder)
+            shutil.rmtree(root / "--b--" / "s", ignore_errors=True)
+            return found
+
+    (root / "--b--" / "s").mkdir(parents=True)
+    (root / "--b--" / "t").mkdir()
+    assert Root(Vanishing(), str(root), compression="none").known_encoding == "none"
+
+
 async def test_a_failure_does_not_decide_the_encoding(
     make: OpenBackend, files: FailingFiles, root: Path
 ) -> None:
@@ -157,7 +186,7 @@ async def test_a_failure_does_not_decide_the_encoding(
     await store(make(), batch(0, 1))
     backend = JsonlBackend(root, files=files)
     files.fail("open_folder")
-    with pytest.raises(OSError, match="Input/output error"):
+    with pytest.raises(BackendError, match="Input/output error"):
         backend.root.encoding()
     assert backend.root.known_encoding is None
     assert backend.root.encoding() == backend.root.known_encoding
@@ -281,8 +310,7 @@ def test_which_file_systems_have_safe_locks(tmp_path: Path, path: str, kind: str
 def _mounted(folder: Path, *command: str) -> Iterator[Path]:
     folder.mkdir()
     done = subprocess.run([*command, str(folder)], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        pytest.skip(f"no mount is possible here: {done.stderr.strip()}")
+    need(done.returncode == 0, f"no mount is possible here: {done.stderr.strip()}")
     try:
         yield folder
     finally:
@@ -293,16 +321,6 @@ def _mounted(folder: Path, *command: str) -> Iterator[Path]:
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """Mount a file system of 64 KiB."""
     yield from _mounted(tmp_path / "small", "mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "none")
-
-
-@pytest.fixture
-def fat_disk(tmp_path: Path) -> Iterator[Path]:
-    """Mount a FAT file system: without hard links, and case-insensitive."""
-    image = tmp_path / "fat.img"
-    if shutil.which("mkfs.vfat") is None:
-        pytest.skip("mkfs.vfat is not installed")
-    subprocess.run(["mkfs.vfat", "-C", str(image), "4096"], capture_output=True, check=True)
-    yield from _mounted(tmp_path / "fat", "mount", "-o", "loop", str(image))
 
 
 def _fill(path: Path) -> None:
@@ -351,16 +369,25 @@ async def test_a_read_only_root_can_be_read(small_disk: Path) -> None:
     await backend.aclose()
 
 
-async def test_a_file_system_without_hard_links_and_case(fat_disk: Path) -> None:
+@pytest.mark.filterwarnings("ignore::turnlog.backends.jsonl.root.UnsafeLockWarning")
+async def test_a_file_system_without_hard_links_and_case(tmp_path: Path) -> None:
     """B1, S1: sessions are published without links; an id in another case of a stored one is refused."""
-    backend = JsonlBackend(fat_disk / "root")
-    await store(backend, batch(0, 2), batch(2, 1))
-    assert (await loaded(backend)).events.next_seq == 3
-    with pytest.raises(InvalidSessionIdError, match="case"):
-        await append(
-            backend, batch(0, 1), None, meta=SessionHeader(id="S-1", created_at=1, cwd="/srv/app"), new=True
-        )
-    await backend.aclose()
+    with power_loss_mount(tmp_path / "m", nocase=True, nolinks=True) as mount:
+        (mount.place / "one").touch()
+        with pytest.raises(PermissionError):
+            os.link(mount.place / "one", mount.place / "two")
+        backend = JsonlBackend(mount.place / "root")
+        await store(backend, batch(0, 2), batch(2, 1))
+        assert (await loaded(backend)).events.next_seq == 3
+        with pytest.raises(InvalidSessionIdError, match="case"):
+            await append(
+                backend,
+                batch(0, 1),
+                None,
+                meta=SessionHeader(id="S-1", created_at=1, cwd="/srv/app"),
+                new=True,
+            )
+        await backend.aclose()
 
 
 # Bad content
@@ -415,3 +442,20 @@ async def test_crlf_and_a_line_of_fifty_megabytes(
     part = await backend.load_stored_from(META.id, -1, None)
     assert part is not None
     assert [e.seq for e in part.events] == [2]
+
+
+@pytest.mark.parametrize("name", ["session.lock", "log", "folder"])
+async def test_an_error_names_the_whole_path(backend: JsonlBackend, root: Path, name: str) -> None:
+    """Somebody has to find the file: a name alone stands in every session's folder."""
+    await store(backend, batch(0, 1))
+    log = next(root.glob("*/s-1/session.jsonl*"))
+    place = {"session.lock": log.parent / "session.lock", "log": log, "folder": log.parent}[name]
+    place.rename(place.with_name("moved"))
+    place.symlink_to(place.with_name("moved"))
+    with pytest.raises((BackendError, SessionNotFoundError)) as found:
+        await (
+            backend.load_stored("s-1") if name == "log" else backend.claim("s-1", this_process(), meta=META)
+        )
+    assert isinstance(found.value, BackendError)
+    assert found.value.path == str(place)
+    assert "symbolic link" in found.value.reason

@@ -8,7 +8,7 @@ import pytest
 
 from turnlog.errors import InvalidEventError
 from turnlog.events.envelope import SessionEvent, check_shape
-from turnlog.events.legacy import may_need, normalise
+from turnlog.events.legacy import is_current, may_need, normalise
 
 
 def event(type: str, data: Any, seq: int = 3, **more: Any) -> SessionEvent:
@@ -219,3 +219,24 @@ def test_only_a_few_types_are_ever_looked_at() -> None:
     assert may_need("mode/set")
     assert not may_need("tool/call")
     assert not may_need("assistant/chunk")
+
+
+@pytest.mark.parametrize(
+    ("type", "data", "current"),
+    [
+        ("turn/start", {"turn": 1}, True),
+        ("turn/start", {"turn": 1, "trigger": None}, False),
+        ("turn/end", {"turn": 1, "reason": {"kind": "completed"}}, True),
+        ("turn/end", {"turn": 0, "reason": {"kind": "completed"}}, False),
+        ("turn/end", {"turn": 1, "reason": {"kind": "completed", "step": 1}}, False),
+        ("turn/end", {"turn": 1, "reason": {"kind": "completed"}, "x": 1}, False),
+        ("turn/end", [], False),
+        ("turn/end", {"turn": 1, "reason": {"kind": "disposed"}}, False),
+    ],
+)
+def test_the_usual_shapes_need_no_closer_look(type: str, data: Any, current: bool) -> None:
+    """What is called current is never changed and never refused."""
+    assert is_current(type, data) is current
+    if current:
+        made = event(type, data)
+        assert normalise(made, "s") is made

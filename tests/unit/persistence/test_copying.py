@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import turnlog
 from tests.unit.persistence.damaged import IMAGE, Shelf, events, shelf_of
 from turnlog.errors import (
     BackendError,
@@ -410,3 +411,72 @@ async def test_the_summary_of_carried_rows(target: Shelf, tmp_path: Path) -> Non
         script.add("step/start", {"turn": 1, "step": 1})
         source.plant("s", script.events)
         assert (await one(source.store, target.store)).error is None
+
+
+@pytest.mark.parametrize("parallel", [0, -1, 1.5, "2", None])
+async def test_how_many_at_a_time(source: Shelf, target: Shelf, parallel: Any) -> None:
+    """A number with which nothing would ever be copied is refused."""
+    await source.keep("s", events(0, 1))
+    with pytest.raises(UsageError, match="parallel"):
+        await asyncio.wait_for(source.store.copy(target.store, parallel=parallel), 10)
+
+
+async def test_arguments_that_cannot_be_right(source: Shelf, target: Shelf) -> None:
+    """A string is no sequence of ids, and a URL is no open store; whoever passes them is at fault."""
+    await source.keep("s", events(0, 1))
+    wrong: Any = "s"
+    with pytest.raises(UsageError, match=r"\['s'\]"):
+        await source.store.copy(target.store, wrong)
+    nothing: Any = None
+    for other in (wrong, nothing):
+        with pytest.raises(UsageError, match="open store"):
+            await source.store.copy(other, ["s"])
+    with pytest.raises(UsageError, match="open store"):
+        await source.store.salvage("s", to=wrong)
+    with pytest.raises(UsageError, match="string"):
+        await source.store.salvage("s", to=target.store, new_id=5)  # type: ignore[arg-type]  # the point
+
+
+async def test_each_is_told_in_order(source: Shelf, target: Shelf) -> None:
+    """What became of a session is told when it is known, with the count after it."""
+    told: list[object] = []
+    for number in range(5):
+        await source.keep(f"s-{number}", events(0, 1))
+    report = await source.store.copy(
+        target.store, parallel=2, each=told.append, progress=lambda *at: told.append(at)
+    )
+    assert told == [step for n, c in enumerate(report.sessions, 1) for step in (c, (n, 5))]
+
+
+async def test_a_listener_that_fails(source: Shelf, target: Shelf) -> None:
+    """Its own error comes out; calls to a medium that are under way end, and nothing else is begun."""
+    for number in range(9):
+        await source.keep(f"s-{number}", events(0, 1))
+
+    def fail(done: int, total: int) -> None:
+        raise ZeroDivisionError
+
+    before = len(asyncio.all_tasks())
+    with pytest.raises(ZeroDivisionError):
+        await source.store.copy(target.store, parallel=2, progress=fail)
+    async with asyncio.timeout(30):
+        while len(asyncio.all_tasks()) > before:
+            await asyncio.sleep(0.001)
+    assert len([info async for info in target.store.list()]) < 9
+
+
+async def test_one_store_opened_twice(tmp_path: Path) -> None:
+    """A root that is reached by another path is no other store: nothing is called copied."""
+    async with shelf_of("jsonl-plain", tmp_path / "s") as shelf:
+        await shelf.keep("s", events(0, 2))
+        (tmp_path / "link").symlink_to(shelf.root)
+        for path in (shelf.root, tmp_path / "link"):
+            async with turnlog.open(f"jsonl:{path}") as other:
+                with pytest.raises(UsageError, match="in one place"):
+                    await shelf.store.copy(other)
+    async with turnlog.open(f"sqlite:{tmp_path / 'a.db'}") as first:
+        async with first.create(id="s") as session:
+            session.append("feedback/record", {})
+        async with turnlog.open(f"sqlite:{tmp_path / 'x' / '..' / 'a.db'}") as second:
+            with pytest.raises(UsageError, match="in one place"):
+                await first.copy(second, ["s"])

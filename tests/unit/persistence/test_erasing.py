@@ -252,3 +252,10 @@ async def test_a_backend_that_cannot_delete(shelf: Shelf) -> None:
     for call in (shelf.store.delete("s"), shelf.store.erase_remains()):
         with pytest.raises(UsageError):
             await call
+
+
+async def test_forks_of_a_closed_store(shelf: Shelf) -> None:
+    """A closed store answers nothing."""
+    await shelf.store.aclose()
+    with pytest.raises(UsageError):
+        await shelf.store.forks_of("s")

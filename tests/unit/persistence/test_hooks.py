@@ -23,7 +23,7 @@ from turnlog.errors import (
 )
 from turnlog.events.batch import EncodedBatch
 from turnlog.persistence.backend import StoredEntry, StoredPrefix, supports
-from turnlog.persistence.hooks import Hooks, wrote_nothing
+from turnlog.persistence.hooks import Hooks, typed, wrote_nothing
 from turnlog.testing.faulty_backend import FaultyBackend
 from turnlog.testing.scripts import LogScript, header
 
@@ -99,6 +99,35 @@ async def test_every_hook_is_passed_on_and_typed() -> None:
     assert all(
         faults.counts[hook] == 1 for hook in ("renew", "release", "forget", "aclose", "locate", "list")
     )
+
+
+async def test_an_append_may_begin_at_once() -> None:
+    """A hook that returns a future is called in this turn; one that raises instead has failed (D2)."""
+    meta, batch = header("s"), EncodedBatch.of(LogScript().turn().events)
+    backend = MemoryBackend()
+    answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+    called: list[object] = []
+
+    def begin(*args: object, **options: object) -> asyncio.Future[str | None]:
+        called.append(options["is_materialized"])
+        return answer
+
+    backend.append_batch = begin  # type: ignore[method-assign,assignment]  # a hook that is no coroutine
+    writing = Hooks(backend).begin_append(meta, batch, claim=None, summary=None)
+    assert called == [True]
+    answer.set_result("r")
+    assert await writing == "r"
+
+    def refuse(*args: object, **options: object) -> asyncio.Future[str | None]:
+        raise ValueError("odd")
+
+    backend.append_batch = refuse  # type: ignore[method-assign,assignment]  # as above
+    with pytest.raises(ValueError, match="odd") as raised:
+        await Hooks(backend).begin_append(meta, batch, claim=None, summary=None)
+    typed_one = typed("memory", "append_batch", raised.value)
+    assert isinstance(typed_one, BackendError)
+    assert typed_one.__cause__ is raised.value
+    assert typed("memory", "append_batch", typed_one) is typed_one
 
 
 async def test_absent_hooks_have_defaults() -> None:

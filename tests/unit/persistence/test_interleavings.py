@@ -15,7 +15,7 @@ import pytest
 from tests.unit.persistence.world import World, is_idle, publish
 from turnlog.errors import BackendError, BackpressureError, LogError, TurnlogError, UsageError
 from turnlog.persistence.coordinator import PersistenceCoordinator
-from turnlog.persistence.write_behind import Timing
+from turnlog.persistence.timing import Timing
 from turnlog.session.registry import SessionRegistry
 from turnlog.session.session import Session
 from turnlog.testing.faulty_backend import FaultyBackend

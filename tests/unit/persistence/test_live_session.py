@@ -18,6 +18,7 @@ import pytest
 
 from tests.unit.persistence.live_stores import KINDS, Place, ending, is_well_ordered, types
 from turnlog.errors import (
+    BackendError,
     BackendUnavailableError,
     BackpressureError,
     InvalidEventError,
@@ -527,7 +528,8 @@ async def test_a_forked_child_cannot_write(tmp_path: Path) -> None:
 def test_an_interrupt_from_the_keyboard_closes_everything(tmp_path: Path) -> None:
     """SIGINT in the middle of a tool body: call answered, turn aborted, all of it durable before the exit."""
     script = f"""
-import asyncio, turnlog
+import asyncio, signal, turnlog
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started us with it ignored
 async def main():
     async with turnlog.open("jsonl:{tmp_path}/root", write_window=60.0) as store:
         async with store.create(id="s") as session, session.turn() as turn, turn.step() as step:
@@ -541,10 +543,13 @@ asyncio.run(main())
     with subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "inside\n"
-        child.send_signal(signal.SIGINT)
-        _, errors = child.communicate(timeout=30)
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "inside\n"
+            child.send_signal(signal.SIGINT)
+            _, errors = child.communicate(timeout=30)
+        finally:
+            child.kill()
     assert "KeyboardInterrupt" in errors
     assert "left open" not in errors
     events = asyncio.run(Place("jsonl", tmp_path).stored("s"))
@@ -603,3 +608,17 @@ async def test_the_thread_that_resumes_owns_the_session(place: Place) -> None:
             "session/end-seed",
             "feedback/record",
         ]
+
+
+async def test_a_failed_flush_says_where(tmp_path: Path) -> None:
+    """D2: the path that the medium failed at is in the error that the caller gets."""
+    from tests.unit.persistence.damaged import shelf_of
+
+    async with shelf_of("memory", tmp_path) as shelf:
+        session = await shelf.store.create(id="s")
+        session.append("feedback/record", {})
+        shelf.faults.fail("append_batch", error=BackendError(backend="test", reason="no", path="/r/x"))
+        with pytest.raises(UndurableError) as found:
+            await session.flush()
+        assert found.value.path == "/r/x"
+        await session.flush()

@@ -286,3 +286,14 @@ async def test_unknown_and_closed(shelf: Shelf, other: SessionStore) -> None:
     await other.aclose()
     with pytest.raises(UsageError):
         await shelf.store.salvage("nobody", to=other)
+
+
+async def test_a_session_stored_twice(tmp_path: Path, other: SessionStore) -> None:
+    """There is not one log to save: nothing is written, and the error names both."""
+    async with shelf_of("jsonl", tmp_path / "s") as shelf:
+        await shelf.append("s", events(0, 2))
+        (shelf.path("s").parent / "session.jsonl").write_bytes(b"{}\n")
+        with pytest.raises(CorruptLogError, match="stored twice") as found:
+            await shelf.store.salvage("s", to=other)
+        assert found.value.kind == "duplicate"
+        assert [info async for info in other.list()] == []

@@ -103,8 +103,9 @@ async def test_a_given_id_that_was_not_used_is_free_again(place: Place) -> None:
     """A session that was closed without an event leaves its id free."""
     store, _ = place.open()
     for _ in range(2):
-        async with store.create(id="one"):
-            pass
+        async with store.create(id="one") as session:
+            assert session.id == "one"
+        assert [info async for info in store.list()] == []
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_a_hole_that_the_backend_names_is_named_once() -> None:
     """A database reports missing rows itself, with size 0."""
     found = survey([run(0, 0), Damage(1, None, "seq-gap", 0), run(3, 3)])
     assert kinds(found) == [("seq-gap", 1)]
-    assert found.findings[0].reason == "something is missing here"
+    assert found.findings[0].reason == "events are missing here"
 
 
 def test_a_torn_end_is_not_damage() -> None:
@@ -154,6 +154,28 @@ def test_copies_in_another_order() -> None:
     assert kinds(found) == [("repeat", 0)]
 
 
+def test_rows_out_of_order_are_put_where_they_belong() -> None:
+    """Rows that changed places are all left, each named where it stands, and nothing is missing."""
+    found = survey([run(0, 0, 1), run(40, 6), run(60, 3, 4, 5), run(80, 2), run(90, 7, 8)])
+    assert seqs(found) == list(range(9))
+    assert kinds(found) == [("out-of-place", 40), ("out-of-place", 80)]
+    assert found.missing == ()
+
+
+def test_a_row_of_the_end_that_stands_too_early() -> None:
+    """What goes on directly behind the last event is left; what would leave a hole there is not."""
+    found = survey([run(0, 0), run(20, 5), run(40, 7), run(60, 1, 2, 3, 4)])
+    assert seqs(found) == [0, 1, 2, 3, 4, 5]
+    assert kinds(found) == [("out-of-place", 20), ("out-of-place", 40)]
+
+
+def test_a_hole_that_is_filled_in_part() -> None:
+    """Only what no row anywhere holds is missing, and a copy that would overlap is no filling."""
+    found = survey([run(0, 0, 1), run(40, 8, 9, 10), run(60, 4), run(80, 3, 4), run(99, 4)])
+    assert seqs(found) == [0, 1, 3, 4, 8, 9, 10]
+    assert [(gap.first_seq, gap.last_seq) for gap in found.missing] == [(2, 2), (5, 7)]
+
+
 def test_a_finding_for_programs() -> None:
     """Every key is there, whatever is known."""
     (finding,) = survey([Damage(7, 2, "bad-utf8", 3)]).findings
@@ -166,3 +188,10 @@ def test_a_finding_for_programs() -> None:
         "seq": None,
         "size": 3,
     }
+
+
+@pytest.mark.parametrize("kind", ["header", "no-header", "seq-gap"])
+def test_what_is_missing_is_said(kind: str) -> None:
+    """Damage that takes no bytes says what should stand there."""
+    (finding,) = survey([Damage(0, None, kind, 0)]).findings
+    assert "something" not in finding.reason

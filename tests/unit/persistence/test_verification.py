@@ -12,6 +12,7 @@ import pytest
 
 from tests.unit.persistence.damaged import IMAGE, Shelf, events, shelf_of
 from turnlog.errors import BackendError, SessionNotFoundError, UsageError
+from turnlog.persistence.in_turn import AHEAD
 from turnlog.persistence.verification import Verification
 from turnlog.testing.scripts import LogScript
 
@@ -221,13 +222,14 @@ async def test_a_walk_that_is_left_early(shelf: Shelf) -> None:
 
 async def test_a_session_deleted_meanwhile(shelf: Shelf) -> None:
     """What is gone when its turn comes is left out."""
-    for number in range(3):
-        await shelf.keep(f"s-{number}", LogScript().turn().events)
+    ids = [f"s-{number:02}" for number in range(AHEAD + 2)]
+    for session_id in ids:
+        await shelf.keep(session_id, LogScript().turn().events)
     walk: Any = shelf.store.verify_all(parallel=1)
     first = await anext(walk)
     async with shelf.second() as other:
-        await other.delete("s-1")
-    assert [first.session_id, *[v.session_id async for v in walk]] == ["s-0", "s-2"]
+        await other.delete(ids[-1])  # further ahead than anything that has been begun
+    assert [first.session_id, *[v.session_id async for v in walk]] == ids[:-1]
 
 
 async def test_an_unreadable_medium(shelf: Shelf) -> None:
@@ -236,7 +238,7 @@ async def test_an_unreadable_medium(shelf: Shelf) -> None:
     await shelf.keep("b", LogScript().turn().events)
     shelf.faults.fail("load_stored", error=BackendError(backend="test", reason="no"))
     first, second = [v async for v in shelf.store.verify_all(parallel=1)]
-    assert (first.status, kinds(first), second.status) == ("corrupt", ["unreadable"], "ok")
+    assert (first.status, kinds(first), second.status) == ("unknown", ["unreadable"], "ok")
 
 
 async def test_unknown_and_closed(shelf: Shelf) -> None:
@@ -291,3 +293,48 @@ async def test_refused_events_before_a_torn_end(tmp_path: Path) -> None:
         found = await shelf.store.verify("s")
         assert found.status == "corrupt"
         assert [f.kind for f in found.findings if f.severity != "order"] == ["torn", "invalid-event"]
+
+
+async def test_a_log_in_another_sessions_folder(tmp_path: Path) -> None:
+    """A copied folder is found by a walk, and the session that its header names stays good."""
+    async with shelf_of("jsonl", tmp_path) as shelf:
+        await shelf.keep("s", LogScript().turn().events)
+        home = shelf.path("s")
+        for folder in ("a-copy", "i~zz"):
+            (home.parent.parent / folder).mkdir()
+            (home.parent.parent / folder / home.name).write_bytes(home.read_bytes())
+        copy, odd, good = [v async for v in shelf.store.verify_all()]
+        assert (copy.session_id, copy.status, kinds(copy)) == ("a-copy", "corrupt", ["identity"])
+        assert (odd.session_id, odd.status, kinds(odd)) == (None, "corrupt", ["entry"])
+        assert (good.session_id, good.status) == ("s", "ok")
+
+
+async def test_a_damaged_image_is_damage(shelf: Shelf) -> None:
+    """Everything stored can be read, or the verdict is not good; the log itself still loads."""
+    block = await shelf.store.attachments.put(IMAGE)
+    content = {"content": [block], "source": {"kind": "user"}, "role": "user", "id": "m"}
+    await shelf.keep("s", LogScript().start().step().add("user/message", content, surfaceOp="append").events)
+    name = block["attachment"]["attachmentId"]
+    shelf.spoil_image(name)
+    found = await shelf.store.verify("s")
+    assert (found.status, kinds(found, "damage"), found.is_good) == (
+        "interrupted",
+        ["attachment-damaged"],
+        False,
+    )
+    assert [f.reason.count(name) for f in found.findings if f.kind == "attachment-damaged"] == [1]
+
+
+@pytest.mark.parametrize("parallel", [0, -1, 1.5, "2", None, True])
+async def test_how_many_at_a_time(shelf: Shelf, parallel: Any) -> None:
+    """A number that would check nothing is refused, not obeyed."""
+    with pytest.raises(UsageError, match="parallel"):
+        await anext(shelf.store.verify_all(parallel=parallel))
+
+
+@pytest.mark.parametrize("session_id", [None, 5, b"s", ["s"]])
+async def test_an_id_that_is_no_string(shelf: Shelf, session_id: Any) -> None:
+    """Whoever passes it is at fault, not the backend."""
+    for tool in (shelf.store.verify, shelf.store.salvage, shelf.store.delete, shelf.store.forks_of):
+        with pytest.raises(UsageError, match="string"):
+            await tool(session_id)

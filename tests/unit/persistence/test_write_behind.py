@@ -22,7 +22,8 @@ from turnlog.errors import (
 from turnlog.events.batch import EncodedBatch
 from turnlog.persistence.backend import LogSummary
 from turnlog.persistence.id_chains import IdChains
-from turnlog.persistence.write_behind import LoopScheduler, Timing, WriteBehind
+from turnlog.persistence.timing import LoopScheduler, Timing
+from turnlog.persistence.write_behind import WriteBehind
 from turnlog.session.session import Session
 from turnlog.testing.manual_time import ManualScheduler, settle
 
@@ -32,6 +33,9 @@ UNKNOWN = BackendError(backend="test", reason="no reply")
 
 class Sink:
     """Records batches; each attempt takes the next scripted failure, and waits while `held`."""
+
+    at_once = True
+    """Whether a write may begin in the turn of the loop that asks for it."""
 
     def __init__(self) -> None:
         self.chains = IdChains()
@@ -66,6 +70,18 @@ class Sink:
         if failure is not None:
             raise failure
 
+    @property
+    def is_free(self) -> bool:
+        return self.at_once and self.chains.is_empty("s")
+
+    def begin(self, batch: EncodedBatch, summary: LogSummary) -> asyncio.Future[object]:
+        writing: asyncio.Future[object] = asyncio.ensure_future(self.write(batch, summary))
+        self.chains.add("s", writing)
+        return writing
+
+    def failure(self, error: Exception) -> Exception:
+        return error
+
     def summary(self) -> LogSummary:
         return LogSummary(turns=self.drains)
 
@@ -76,6 +92,12 @@ class Sink:
     def spans(self) -> list[tuple[int, int]]:
         """First and last seq of every batch, in order."""
         return [(batch.first_seq, batch.last_seq) for batch in self.batches]
+
+
+@pytest.fixture(autouse=True, params=[True, False], ids=["at-once", "in-turn"])
+def begin_at_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run every test with writes that begin at once where they can, and with writes that wait their turn."""
+    monkeypatch.setattr(Sink, "at_once", request.param)
 
 
 class Bench:
@@ -692,6 +714,45 @@ async def test_a_torn_down_write_stays_in_doubt() -> None:
     await bench.writer.flush()
     assert bench.sink.spans == [(0, 0), (0, 0), (1, 1)]
     assert bench.sink.batches[0] is bench.sink.batches[1]
+
+
+async def test_a_write_that_is_torn_out_of_the_loop_stays_in_doubt() -> None:
+    """Whatever is no ordinary error goes to the loop; the batch is kept apart all the same (B3)."""
+
+    class Halt(BaseException):
+        pass
+
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+    bench = Bench()
+    halt = Halt()
+    bench.sink.failures.append(halt)
+    bench.add()
+    flush = asyncio.ensure_future(bench.writer.flush())
+    await settle()
+    bench.add()
+    flush.cancel()
+    await bench.writer.flush()
+    assert bench.sink.batches[0] is bench.sink.batches[1]
+    assert bench.sink.spans[2:] == [(1, 1)]
+    if Sink.at_once:
+        assert told == [halt]
+
+
+async def test_two_flushes_of_one_turn_share_the_failure_of_their_write() -> None:
+    """Who joins a barrier is told when it fails, also when its write has begun already (D2)."""
+    bench = Bench()
+    bench.sink.held = asyncio.Event()
+    bench.sink.failures.append(UNKNOWN)
+    bench.add(2)
+    first = asyncio.ensure_future(bench.writer.flush())
+    await settle()
+    second = asyncio.ensure_future(bench.writer.flush())
+    await settle()
+    bench.sink.held.set()
+    outcomes = await asyncio.gather(first, second, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [UndurableError, UndurableError]
+    assert bench.sink.spans == [(0, 1)]
 
 
 async def test_an_abandoned_controller_writes_and_admits_nothing() -> None:

@@ -10,8 +10,12 @@ from turnlog.session.write_gate import WriteGate
 
 
 def test_an_empty_queue_takes_one_event_of_any_size() -> None:
-    """D4: an event bigger than the budget is admitted when nothing waits."""
-    WriteGate(budget=10).refuse(1_000_000, closing=False)
+    """D4: an event bigger than the budget is admitted when nothing waits, and only then."""
+    gate = WriteGate(budget=10)
+    gate.refuse(1_000_000, closing=False)
+    gate.pending_bytes = 1
+    with pytest.raises(BackpressureError):
+        gate.refuse(1_000_000, closing=False)
 
 
 def test_the_reserve_is_for_closing_events_and_ends() -> None:

@@ -13,13 +13,12 @@ from collections.abc import Iterator
 from turnlog.backends.jsonl.discovery import Discovery
 from turnlog.backends.jsonl.files import UPDATE, FileLayer
 from turnlog.backends.jsonl.handles import AppendHandle, HandlePool
-from turnlog.backends.jsonl.layout import Place, project_of
+from turnlog.backends.jsonl.layout import Place, project_of, segment_of
 from turnlog.backends.jsonl.lock import JsonlClaim, identity
 from turnlog.backends.jsonl.reading import LogReader, revision_of
 from turnlog.errors import BackendError, UnexpectedSeqError, WriterFencedError
 from turnlog.events.batch import EncodedBatch
 from turnlog.events.header import SessionHeader
-from turnlog.events.segment import encode_segment
 
 
 class Appender:
@@ -44,11 +43,18 @@ class Appender:
             UnexpectedSeqError: The log is elsewhere and does not end with this batch; nothing written.
             BackendError: The medium failed; `wrote_nothing` says whether the outcome is known.
         """
-        with self.handle(meta, claim) as handle:
+        handle = self._kept(meta, claim) or self._open(meta, claim)
+        try:
             if batch.first_seq != handle.next_seq:
-                return handle, self.check_repeated(handle, batch, claim)
-            self.write_batch(handle, claim, batch)
-            return handle, self.acknowledge(handle, claim)
+                revision = self.check_repeated(handle, batch, claim)
+            else:
+                self.write_batch(handle, claim, batch)
+                revision = self.acknowledge(handle, claim)
+        except BaseException:
+            self._put_aside(handle)
+            raise
+        self._handles.give_back(handle)
+        return handle, revision
 
     # -- handles --------------------------------------------------------------------------------
 
@@ -88,16 +94,20 @@ class Appender:
         try:
             yield handle
         except BaseException:
-            if handle.doubtful:
-                self._handles.give_back(handle)
-            else:
-                handle.close(self._files)
+            self._put_aside(handle)
             raise
         self._handles.give_back(handle)
 
+    def _put_aside(self, handle: AppendHandle) -> None:
+        """After a failure, keep a handle only if it is in doubt."""
+        if handle.doubtful:
+            self._handles.give_back(handle)
+        else:
+            handle.close(self._files)
+
     def _kept(self, meta: SessionHeader, claim: JsonlClaim) -> AppendHandle | None:
         """Return the kept handle if it still is what the next write needs."""
-        handle = self._handles.take(encode_segment(meta.id))
+        handle = self._handles.take(segment_of(meta.id))
         if handle is None:
             return None
         usable = False
@@ -164,7 +174,7 @@ class Appender:
     def _is_as_left(self, handle: AppendHandle, session_id: str) -> bool:
         """Tell whether the path still names the log as this writer left it."""
         try:
-            status = self._files.path_status(handle.place.log_path)
+            status = self._files.path_status(handle.log_path)
         except FileNotFoundError as error:
             raise vanished(session_id) from error
         return identity(status) == handle.identity and status.st_size == handle.size
@@ -176,7 +186,7 @@ class Appender:
             WriterFencedError: A takeover came in between; the write is not acknowledged.
         """
         try:
-            status = self._files.path_status(handle.place.log_path)
+            status = self._files.path_status(handle.log_path)
         except FileNotFoundError as error:
             self.check_claim(claim)
             raise vanished(claim.session_id) from error

@@ -24,7 +24,7 @@ from turnlog.backends.jsonl.discovery import Discovery
 from turnlog.backends.jsonl.files import FileLayer
 from turnlog.backends.jsonl.files_by_path import PathFiles
 from turnlog.backends.jsonl.handles import AppendHandle, HandlePool
-from turnlog.backends.jsonl.layout import place_of
+from turnlog.backends.jsonl.layout import Place, place_of
 from turnlog.backends.jsonl.listing import Listing
 from turnlog.backends.jsonl.lock import JsonlClaim
 from turnlog.backends.jsonl.materialising import Materialiser
@@ -33,7 +33,7 @@ from turnlog.backends.jsonl.reading import LogReader, revision_of
 from turnlog.backends.jsonl.repairing import Repairer
 from turnlog.backends.jsonl.root import Root, UnsafeLockWarning
 from turnlog.backends.jsonl.scanning import scan_log
-from turnlog.backends.jsonl.summary_file import write_summary
+from turnlog.backends.jsonl.summary_file import SummaryFile
 from turnlog.backends.jsonl.tear import JsonlTear, quarantine_files
 from turnlog.errors import BackendError, ClaimOwner, SessionNotFoundError, UsageError
 from turnlog.events.batch import Damage, EncodedBatch, StoredFrame
@@ -88,13 +88,14 @@ class JsonlBackend:
         self.listing = Listing(self.files, self.reader, path)
         folders = FolderMaker(self.files, path)
         self._appender = Appender(self.files, self.discovery, self.reader, self.handles)
+        pool = IoThreads("turnlog-jsonl", threads)
         self._materialiser = Materialiser(
-            self.files, self.root, self.discovery, self.reader, self._appender, folders
+            self.files, self.root, self.discovery, self.reader, self._appender, folders, pool.aside
         )
         self._repairer = Repairer(self.files, self._appender)
         self._claims = Claims(self.files, path, self.discovery, folders, self.handles)
         self._held: set[JsonlClaim] = set()
-        self._threads: IoThreads | None = IoThreads("turnlog-jsonl", threads)
+        self._threads: IoThreads | None = pool
         self._warned = False
 
     # -- reading --------------------------------------------------------------------------------
@@ -190,7 +191,7 @@ class JsonlBackend:
 
     # -- writing --------------------------------------------------------------------------------
 
-    async def append_batch(
+    def append_batch(
         self,
         meta: SessionHeader,
         batch: EncodedBatch,
@@ -198,7 +199,7 @@ class JsonlBackend:
         is_materialized: bool,
         claim: object | None,
         summary: LogSummary | None,
-    ) -> str | None:
+    ) -> asyncio.Future[str | None]:
         """Append one batch and sync it; publish header and batch if nothing is stored yet."""
 
         def write(held: JsonlClaim) -> str:
@@ -208,7 +209,7 @@ class JsonlBackend:
                 self._summarise(handle, meta, held, revision, summary)
             return revision
 
-        return await self._write(meta, claim, write)
+        return self._write(meta, claim, write)
 
     async def materialize_header(self, meta: SessionHeader, *, claim: object | None) -> None:
         """Publish a log that holds only its header."""
@@ -235,18 +236,21 @@ class JsonlBackend:
         self, handle: AppendHandle, meta: SessionHeader, claim: JsonlClaim, revision: str, summary: LogSummary
     ) -> None:
         """Keep the summary for listings at each turn's end, and remember it for the retirement."""
-        if summary.open_turn is None and handle.summarised_turns != summary.turns:
-            write_summary(self.files, handle.place, meta, revision, summary)
-            handle.summarised_turns = summary.turns
+        if summary.open_turn is None and handle.summary.turns != summary.turns:
+            handle.summary.write(self.files, meta, revision, summary)
             claim.unsaved = None
         else:
-            claim.unsaved = functools.partial(
-                write_summary, self.files, handle.place, meta, revision, summary
-            )
+            claim.unsaved = functools.partial(self._save, handle.place, meta, revision, summary)
 
-    async def _write(
+    def _save(self, place: Place, meta: SessionHeader, revision: str, summary: LogSummary) -> None:
+        """Write a summary once, at the retirement."""
+        file = SummaryFile(place)
+        file.write(self.files, meta, revision, summary)
+        file.close(self.files)
+
+    def _write(
         self, subject: SessionHeader | str, claim: object | None, step: Callable[[JsonlClaim], T]
-    ) -> T:
+    ) -> asyncio.Future[T]:
         """Run one write under the given claim, or under one taken for this write alone.
 
         Args:
@@ -268,7 +272,7 @@ class JsonlBackend:
             finally:
                 self._claims.release(own)
 
-        return await self._run(run)
+        return self._run(run)
 
     def _under(self, claim: JsonlClaim, step: Callable[[JsonlClaim], T]) -> T:
         """Run one write; what fails because a takeover has removed its files is a fenced write."""
@@ -336,11 +340,11 @@ class JsonlBackend:
 
     # -- threads --------------------------------------------------------------------------------
 
-    async def _run(self, work: Callable[[], T]) -> T:
+    def _run(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Run blocking work on one of this backend's threads, in one hop."""
         if self._threads is None:
             raise UsageError("this store is closed; open it again in the process that uses it")
-        return await self._threads.run(_typed, work)
+        return self._threads.run(_typed, work)
 
 
 def _typed(work: Callable[[], T]) -> T:
@@ -349,8 +353,10 @@ def _typed(work: Callable[[], T]) -> T:
         return work()
     except OSError as error:
         reason = error.strerror or str(error)
-        if error.errno in (errno.ENOTDIR, errno.ELOOP):
+        if error.errno == errno.ENOTDIR:
             reason += "; a file or a symbolic link stands where a folder has to be"
+        elif error.errno == errno.ELOOP:
+            reason = "a symbolic link stands here, which is not followed"
         path = error.filename if isinstance(error.filename, str) else None
         raise BackendError(backend=JsonlBackend.name, reason=reason, path=path) from error
 

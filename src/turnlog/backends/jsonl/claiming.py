@@ -20,6 +20,7 @@ from turnlog.backends.jsonl.layout import (
     SUMMARY_NAME,
     TEMP_NAME,
     project_of,
+    segment_of,
 )
 from turnlog.backends.jsonl.lock import JsonlClaim, take
 from turnlog.backends.jsonl.publication import FolderMaker, remove_temporaries
@@ -33,7 +34,6 @@ from turnlog.errors import (
     WriterFencedError,
 )
 from turnlog.events.header import SessionHeader
-from turnlog.events.segment import encode_segment
 from turnlog.persistence.claims import completed
 
 _ATTEMPTS: Final = 3
@@ -56,9 +56,17 @@ class Claims:
     ) -> JsonlClaim:
         """Take the claim of a session; raises as the `claim` hook does."""
         for _ in range(_ATTEMPTS):
-            parts = self._parts(session_id, meta)
             with contextlib.suppress(FileNotFoundError):  # the folder was removed meanwhile: once more
-                claim = self._claim_in(parts, session_id, completed(owner), takeover)
+                if meta is not None:
+                    parts = (project_of(meta.cwd), segment_of(session_id))
+                    with self._folders.opened(parts) as folders:
+                        claim = self._claim_in(
+                            folders.session, parts, session_id, owner, takeover, folders.is_new
+                        )
+                else:
+                    parts = self._found(session_id)
+                    with self._files.folder(self._root, parts) as folder:
+                        claim = self._claim_in(folder, parts, session_id, owner, takeover, False)
                 self._handles.drop(parts[1])
                 return claim
         raise BackendError(
@@ -68,37 +76,41 @@ class Claims:
             wrote_nothing=True,
         )
 
-    def _parts(self, session_id: str, meta: SessionHeader | None) -> tuple[str, str]:
-        if meta is not None:
-            parts = (project_of(meta.cwd), encode_segment(session_id))
-            self._folders.create(parts)
-            return parts
+    def _found(self, session_id: str) -> tuple[str, str]:
         place = self._discovery.find(session_id)
         if place is None:
             raise SessionNotFoundError(session_id=session_id)
         return place.parts
 
     def _claim_in(
-        self, parts: tuple[str, str], session_id: str, owner: ClaimOwner, takeover: bool
+        self,
+        folder: int,
+        parts: tuple[str, str],
+        session_id: str,
+        owner: ClaimOwner,
+        takeover: bool,
+        is_new: bool,
     ) -> JsonlClaim:
         path = os.path.join(self._root, *parts)
-        with self._files.folder(self._root, parts) as folder:
-            busy = lock_identity(self._files, folder)
-            try:
-                claim = take(self._files, folder, path, session_id, owner)
-            except SessionBusyError:
-                if not takeover:
-                    raise
-                with folder_lock(self._files, self._root, parts, session_id):
-                    claim = replace_lock(self._files, folder, path, session_id, owner, busy)
-            try:
-                self._refuse_other_case(parts, session_id, folder)
-                if claim.swap_pending:
-                    swap_logs(self._files, folder, claim)
-                remove_temporaries(self._files, folder)
-            except BaseException:
-                claim.release(self._files)
+        busy = lock_identity(self._files, folder) if takeover else None
+        try:
+            claim = take(self._files, folder, path, session_id, completed(owner))
+        except SessionBusyError:
+            if not takeover:
                 raise
+            with folder_lock(self._files, self._root, parts, session_id):
+                claim = replace_lock(self._files, folder, path, session_id, completed(owner), busy)
+        claim.is_new = is_new
+        if is_new:
+            return claim  # nothing is in the folder, and its name is spelt as it was asked for
+        try:
+            self._refuse_other_case(parts, session_id, folder)
+            if claim.swap_pending:
+                swap_logs(self._files, folder, claim)
+            remove_temporaries(self._files, folder)
+        except BaseException:
+            claim.release(self._files)
+            raise
         return claim
 
     def _refuse_other_case(self, parts: tuple[str, str], session_id: str, folder: int) -> None:

@@ -29,6 +29,8 @@ _DIRECTORY = getattr(os, "O_DIRECTORY", 0)
 
 READ: Final = os.O_RDONLY | _CLOEXEC | _NOFOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 """Never blocks on a pipe that somebody put in a log's place."""
+FOLDER: Final = os.O_RDONLY | _DIRECTORY | _CLOEXEC | _NOFOLLOW
+"""Opens a folder in an open folder."""
 UPDATE: Final = os.O_RDWR | _CLOEXEC | _NOFOLLOW
 CREATE_NEW: Final = UPDATE | os.O_CREAT | os.O_EXCL
 OPEN_OR_CREATE: Final = UPDATE | os.O_CREAT
@@ -69,7 +71,10 @@ class FileLayer:
         fd = os.open(root, os.O_RDONLY | _DIRECTORY | _CLOEXEC)
         for part in parts:
             try:
-                below = os.open(part, os.O_RDONLY | _DIRECTORY | _CLOEXEC | _NOFOLLOW, dir_fd=fd)
+                below = os.open(part, FOLDER, dir_fd=fd)
+            except OSError as error:
+                _tell_whole_path(error, part, fd)
+                raise
             finally:
                 os.close(fd)
             fd = below
@@ -90,6 +95,9 @@ class FileLayer:
             os.mkdir(name, FOLDER_MODE, dir_fd=folder)
         except FileExistsError:
             return False
+        except OSError as error:
+            _tell_whole_path(error, name, folder)
+            raise
         os.chmod(name, FOLDER_MODE, dir_fd=folder)
         return True
 
@@ -110,7 +118,11 @@ class FileLayer:
 
     def open(self, name: str, flags: int, *, folder: int | None = None) -> int:
         """Open a file; one that is created gets mode 0600 whatever the umask."""
-        fd = os.open(name, flags, FILE_MODE, dir_fd=folder)
+        try:
+            fd = os.open(name, flags, FILE_MODE, dir_fd=folder)
+        except OSError as error:
+            _tell_whole_path(error, name, folder)
+            raise
         if flags & os.O_CREAT:
             try:
                 if stat_module.S_IMODE(os.fstat(fd).st_mode) != FILE_MODE:
@@ -130,7 +142,11 @@ class FileLayer:
 
     def path_status(self, path: str, *, folder: int | None = None) -> os.stat_result:
         """Return the status of what a path names, not following a symbolic link at its end."""
-        return os.stat(path, dir_fd=folder, follow_symlinks=False)
+        try:
+            return os.stat(path, dir_fd=folder, follow_symlinks=False)
+        except OSError as error:
+            _tell_whole_path(error, path, folder)
+            raise
 
     def read_at(self, fd: int, size: int, offset: int) -> bytes:
         """Read up to `size` bytes at `offset`; fewer only at the end of the file."""
@@ -190,6 +206,14 @@ class FileLayer:
         except BlockingIOError:
             return False
         return True
+
+
+def _tell_whole_path(error: OSError, name: str, folder: int | None) -> None:
+    """Put the folder before the name in an error that people will see; an absent file is rarely one."""
+    if folder is None or isinstance(error, FileNotFoundError):
+        return
+    with contextlib.suppress(OSError):  # no such file system, as on a Mac: the name alone is told
+        error.filename = os.path.join(os.readlink(f"/proc/self/fd/{folder}"), name)
 
 
 if sys.platform == "darwin":  # pragma: no cover - macOS flushes the drive's cache only when asked like this

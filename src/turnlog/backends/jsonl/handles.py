@@ -10,12 +10,13 @@ import contextlib
 import os
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from turnlog.backends.jsonl.files import FileLayer
 from turnlog.backends.jsonl.layout import Place
 from turnlog.backends.jsonl.lock import Identity
+from turnlog.backends.jsonl.summary_file import SummaryFile
 
 HANDLES_KEPT: Final = 128
 """Logs kept open between appends; more sessions than this reopen theirs."""
@@ -37,16 +38,28 @@ class AppendHandle:
     """The seq that the log expects next."""
     attempted: int = 0
     """Bytes of a write whose outcome is unknown (D2, B3); 0 when there is none."""
-    summarised_turns: int = -1
-    """Turns in the summary that was last written, so that each turn end writes it once."""
+    log_path: str = field(init=False)
+    """The log's path, made once."""
+    summary: SummaryFile = field(init=False)
+    """The session's summary, opened when it is first written."""
+
+    def __post_init__(self) -> None:
+        self.log_path = self.place.log_path
+        self.summary = SummaryFile(self.place)
 
     @property
     def doubtful(self) -> bool:
         """Whether a write of unknown outcome has to be cut away before the next one."""
         return self.attempted > 0
 
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """Every descriptor that is open."""
+        return (self.fd,) if self.summary.fd is None else (self.fd, self.summary.fd)
+
     def close(self, files: FileLayer) -> None:
-        """Close the descriptor."""
+        """Close the descriptors."""
+        self.summary.close(files)
         files.close(self.fd)
 
 
@@ -71,6 +84,8 @@ class HandlePool:
         """Put a handle back; close the oldest ones that are too many and not in doubt."""
         with self._lock:
             self._kept[handle.place.segment] = handle
+            if len(self._kept) <= self._limit:
+                return
             closing = []
             for segment, kept in tuple(self._kept.items()):
                 if len(self._kept) <= self._limit:
@@ -98,6 +113,7 @@ class HandlePool:
         """Close every descriptor in a forked child; no lock is taken, since its holder is not here."""
         while self._kept:
             _, handle = self._kept.popitem()
-            with contextlib.suppress(OSError):  # closed by the child itself, as daemons do: just as well
-                os.close(handle.fd)
+            for fd in handle.descriptors:
+                with contextlib.suppress(OSError):  # closed by the child itself, as daemons do: just as well
+                    os.close(fd)
         self._lock = threading.Lock()

@@ -69,6 +69,16 @@ def project_of(cwd: str | None) -> str:
     return project_key(cwd)
 
 
+@functools.lru_cache(maxsize=1024)
+def segment_of(session_id: str) -> str:
+    """Return the session folder of an id; remembered, since every write of a session asks for it.
+
+    Raises:
+        InvalidSessionIdError: The id has no path segment of 1 to 240 bytes (S1).
+    """
+    return encode_segment(session_id)
+
+
 def place_of(root: str, meta: SessionHeader, encoding: Encoding) -> Place:
     """Return where a session with this header belongs.
 

@@ -199,7 +199,7 @@ class Listing:
         elif known.meta is not None:
             state, problem = self._with_owner(project, place, state, problem)
         return StoredEntry(
-            session_id=known.meta.id if known.meta is not None else id_of_segment(place.segment),
+            session_id=_session_of(place, known.meta),
             meta=known.meta,
             status=state,
             revision=revision,
@@ -329,6 +329,13 @@ def _item_of(project: str, entry: FolderEntry) -> Item | None:
     if entry.is_link:
         return Item("", project, entry.name, "a symbolic link, which is not followed")
     return None
+
+
+def _session_of(place: Place, meta: SessionHeader | None) -> str | None:
+    """Return the id that a folder stands for: a header of another session makes no second one of that."""
+    if meta is not None and meta.id == place.segment:
+        return meta.id
+    return id_of_segment(place.segment)
 
 
 def _with_duplicates(items: list[Item]) -> Iterator[tuple[Item, bool]]:

@@ -39,6 +39,7 @@ class JsonlClaim:
         "fd",
         "folder",
         "identity",
+        "is_new",
         "owner",
         "session_id",
         "swap_pending",
@@ -55,6 +56,8 @@ class JsonlClaim:
         self.owner = owner
         self.swap_pending = swap_pending
         """Whether the log has still to be swapped before anything is written; see `takeover`."""
+        self.is_new = False
+        """Whether the session folder was made for this claim and nothing has been stored under it yet."""
         self.unsaved: Callable[[], None] | None = None
         """Writes the last summary, if it is not in the session folder yet."""
         self._path = os.path.join(folder, LOCK_NAME)
@@ -142,9 +145,10 @@ def _try(
     try:
         if not files.lock(fd):
             raise SessionBusyError(session_id=session_id, owner=read_facts(files, fd)[0])
-        held = identity(files.status(fd))
+        status = files.status(fd)
+        held = identity(status)
         if _named(files, os.path.join(folder_path, LOCK_NAME)) == held:
-            _, pending = read_facts(files, fd)
+            pending = status.st_size > 0 and read_facts(files, fd)[1]
             write_owner(files, fd, owner, swap_pending=pending)
             return JsonlClaim(session_id, folder_path, fd, held, owner, pending)
     except BaseException:

@@ -55,7 +55,9 @@ def _frames_status(window: bytes, whole: bool) -> tuple[Status, str | None]:
         return _search_status(window)
     try:
         found = frames.scan(window)
-    except frames.FrameError:
+    except frames.FrameError as error:
+        if frames.MAGIC not in window[error.offset :]:
+            return "torn", None  # zeros, for example, and no frame after them
         return _search_status(window)
     if found.torn_at is not None:
         return "torn", None

@@ -6,6 +6,9 @@ something else is stored. The order of system calls is in `publication`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from turnlog.backends.io_threads import Aside
 from turnlog.backends.jsonl.appending import Appender, stored_bytes
 from turnlog.backends.jsonl.discovery import Discovery
 from turnlog.backends.jsonl.files import FileLayer
@@ -32,6 +35,7 @@ class Materialiser:
         reader: LogReader,
         appender: Appender,
         folders: FolderMaker,
+        aside: Callable[[Callable[[], object]], Aside],
     ) -> None:
         self._files = files
         self._root = root
@@ -39,6 +43,7 @@ class Materialiser:
         self._reader = reader
         self._appender = appender
         self._folders = folders
+        self._aside = aside
         self._unsure: set[str] = set()
 
     def materialise(
@@ -55,7 +60,8 @@ class Materialiser:
             UnexpectedSeqError: The batch does not begin at 0; nothing written.
             BackendError: The medium failed; `wrote_nothing` says whether the outcome is known.
         """
-        place = self._discovery.at(meta.id, project_of(meta.cwd))
+        is_new, claim.is_new = claim.is_new, False
+        place = None if is_new else self._discovery.at(meta.id, project_of(meta.cwd))
         if place is not None and place.segment not in self._unsure:
             return self._into_existing(meta, batch, claim)
         if batch is not None and batch.first_seq != 0:
@@ -105,28 +111,26 @@ class Materialiser:
     def _give_name(self, place: Place, data: bytes, claim: JsonlClaim, replace: bool) -> int:
         """Publish the log; translate what can go wrong into what the caller has to know."""
         try:
-            self._folders.create(place.parts)
-            with self._files.folder(place.root, place.parts) as folder:
-                fd = publish(
-                    self._files,
-                    folder,
-                    place.log_name,
-                    data,
-                    guard=lambda: self._appender.check_claim(claim),
-                    replace=replace,
-                )
-            try:
-                # After the publication, when the file system has least left to do for it.
-                self._folders.sync_entry(place.parts)
-            except OSError as error:
-                self._files.close(fd)
-                raise UnsureNameError(error.strerror or str(error)) from error
-            return fd
+            with self._folders.opened(place.parts) as folders:
+                # Beside the file's own sync: on a journaling file system one commit serves both.
+                entry = self._aside(lambda: self._files.sync(folders.project))
+                try:
+                    return publish(
+                        self._files,
+                        folders.session,
+                        place.log_name,
+                        data,
+                        guard=lambda: self._appender.check_claim(claim),
+                        replace=replace,
+                        beside=entry.result,
+                    )
+                finally:
+                    entry.end()
         except UnsureNameError as error:
             self._unsure.add(place.segment)
             raise BackendError(
                 backend="jsonl",
-                reason=f"the new log is written but its folders could not be synced ({error}); flush again",
+                reason=f"the new log is written but its folder could not be synced ({error}); flush again",
                 path=place.log_path,
             ) from error
         except FileExistsError as error:

@@ -10,10 +10,10 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
 
-from turnlog.backends.jsonl.files import CREATE_NEW, NO_HARD_LINKS, FileLayer
+from turnlog.backends.jsonl.files import CREATE_NEW, FOLDER, NO_HARD_LINKS, FileLayer
 from turnlog.backends.jsonl.layout import LOG_NAMES, TEMP_NAME, temp_name
 
 _TEMP_LIFETIME: Final = 3600.0
@@ -22,6 +22,15 @@ _TEMP_LIFETIME: Final = 3600.0
 
 class UnsureNameError(Exception):
     """The file has its name, but the folder could not be synced: the outcome is unknown (B3)."""
+
+
+class OpenFolders(NamedTuple):
+    """Descriptors of a session folder and of what is above it."""
+
+    project: int
+    session: int
+    is_new: bool
+    """Whether the session folder was made just now, so that nothing is in it."""
 
 
 class FolderMaker:
@@ -37,23 +46,37 @@ class FolderMaker:
         self._durable: set[str] = set()
         self._lock = threading.Lock()
 
-    def create(self, parts: tuple[str, str]) -> None:
-        """Create the root, the project folder and the session folder where they are absent.
+    @contextlib.contextmanager
+    def opened(self, parts: tuple[str, str]) -> Iterator[OpenFolders]:
+        """Open a session folder and the one above for the length of a `with` block, making what is absent.
 
-        Everything above the session folder becomes durable. The session folder's own entry does by
-        `sync_entry`, before the log in it is acknowledged.
+        Everything above the session folder is durable then. The session folder's own entry has to be
+        synced, in the project folder, before the log in it gets its name.
         """
         project, segment = parts
+        above = self._open_project(project)
+        try:
+            is_new = False
+            try:
+                fd = self._files.open(segment, FOLDER, folder=above)
+            except FileNotFoundError:
+                is_new = self._files.make_folder(segment, folder=above)
+                fd = self._files.open(segment, FOLDER, folder=above)
+            try:
+                yield OpenFolders(above, fd, is_new)
+            finally:
+                self._files.close(fd)
+        finally:
+            self._files.close(above)
+
+    def _open_project(self, project: str) -> int:
         with self._lock:
+            if os.path.join(self._root, project) in self._durable:
+                with contextlib.suppress(FileNotFoundError):  # somebody removed it, or the root: once more
+                    return self._files.open_folder(self._root, (project,))
             self._create_root(self._root)
             self._create_below(project)
-        with self._files.folder(self._root, (project,)) as folder:
-            self._files.make_folder(segment, folder=folder)
-
-    def sync_entry(self, parts: tuple[str, str]) -> None:
-        """Make the entry of a session folder durable."""
-        with self._files.folder(self._root, parts[:1]) as folder:
-            self._files.sync(folder)
+        return self._files.open_folder(self._root, (project,))
 
     def _create_root(self, path: str) -> None:
         if path in self._durable:
@@ -92,6 +115,7 @@ def publish(
     *,
     guard: Callable[[], None],
     replace: bool = False,
+    beside: Callable[[], None] | None = None,
 ) -> int:
     """Write `data` to a temporary file and give it `name`, durably.
 
@@ -106,6 +130,7 @@ def publish(
         data: All its bytes.
         guard: Raises when the claim is no longer valid.
         replace: Put the file over an existing one instead of refusing.
+        beside: Waits for what has to be durable before the name is given; called after the file's own sync.
 
     Returns:
         An open descriptor of the published file.
@@ -121,6 +146,8 @@ def publish(
         guard()
         files.write_at(fd, data, 0)
         files.sync(fd)
+        if beside is not None:
+            beside()
         give_name(files, folder, temp, name, replace=replace)
     except BaseException:
         files.close(fd)

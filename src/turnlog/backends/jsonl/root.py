@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from turnlog.backends.file_systems import file_system_type
-from turnlog.backends.jsonl.files import FileLayer
+from turnlog.backends.jsonl.files import FileLayer, FolderEntry
 from turnlog.backends.jsonl.layout import ENCODING_OF_NAME, RESERVED_FOLDER, Encoding
 from turnlog.errors import BackendError, UsageError
 
@@ -90,12 +90,18 @@ class Root:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise BackendError(
-                backend="jsonl",
-                reason=f"the root is not a readable folder ({error.strerror}); give the path of a folder",
-                path=self.path,
-                wrote_nothing=True,
-            ) from error
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError, parts: tuple[str, ...] = ()) -> BackendError:
+        reason = "the root is not a readable folder ({}); give the path of a folder"
+        if parts:
+            reason = "a folder of the root cannot be read ({}); mend it, or give another root"
+        return BackendError(
+            backend="jsonl",
+            reason=reason.format(error.strerror),
+            path="/".join((self.path, *parts)),
+            wrote_nothing=True,
+        )
 
     def encoding(self) -> Encoding:
         """Return the encoding of new sessions: the root's own, zstd in an empty one.
@@ -110,25 +116,32 @@ class Root:
         return self._encoding
 
     def stored_encoding(self) -> Encoding | None:
-        """Return the encoding of the first session found in the root, or None if there is none."""
+        """Return the encoding of the first session found in the root, or None if there is none.
+
+        Raises:
+            BackendError: The root, or a session's folder before the first log, cannot be read.
+        """
         for project in self._folders(()):
             if project == RESERVED_FOLDER:
                 continue
             for segment in self._folders((project,)):
-                with self._files.folder(self.path, (project, segment)) as folder:
-                    names = {entry.name for entry in self._files.entries(folder)}
+                names = {entry.name for entry in self._entries((project, segment))}
                 for name, encoding in ENCODING_OF_NAME.items():
                     if name in names:
                         return encoding
         return None
 
     def _folders(self, parts: tuple[str, ...]) -> list[str]:
+        return sorted(entry.name for entry in self._entries(parts) if entry.is_folder)
+
+    def _entries(self, parts: tuple[str, ...]) -> list[FolderEntry]:
         try:
             with self._files.folder(self.path, parts) as folder:
-                entries = self._files.entries(folder)
-        except FileNotFoundError:
+                return self._files.entries(folder)
+        except FileNotFoundError:  # never there, or deleted since its name was read
             return []
-        return sorted(entry.name for entry in entries if entry.is_folder)
+        except OSError as error:
+            raise self._unreadable(error, parts) from error
 
     def lock_warning(self, mounts: str = "/proc/self/mountinfo") -> str | None:
         """Return why the root's locks may not exclude writers on other hosts, or None if they do.

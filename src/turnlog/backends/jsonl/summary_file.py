@@ -33,22 +33,56 @@ class StampedSummary(msgspec.Struct, frozen=True, gc=False):
 _decoder = msgspec.json.Decoder(StampedSummary)
 
 
-def write_summary(
-    files: FileLayer, place: Place, meta: SessionHeader, revision: str, summary: LogSummary
-) -> None:
-    """Keep a summary for listings; a medium that refuses is no error, since nothing depends on it."""
-    stamped = StampedSummary(revision, summary, msgspec.Raw(header_line(meta)[:-1]))
-    try:
-        text = msgspec.json.encode(stamped) + b"\n"
-    except UnicodeEncodeError:
-        return  # a title with a lone surrogate has no place in this file
-    with contextlib.suppress(OSError), files.folder(place.root, place.parts) as folder:
-        fd = files.open(SUMMARY_NAME, OPEN_OR_CREATE, folder=folder)
+class SummaryFile:
+    """One session's summary as its writer keeps it: open from the first time on, so that a turn is one write.
+
+    A medium that refuses is no error, since nothing depends on the file. A descriptor that is kept beyond a
+    takeover or a deletion writes where nobody reads, or a stamp that fits no log.
+
+    Args:
+        place: Where the session is.
+    """
+
+    __slots__ = ("_header", "_place", "_size", "fd", "turns")
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._header: msgspec.Raw | None = None
+        self._size = 0
+        self.fd: int | None = None
+        """The open file, or None before the first write."""
+        self.turns = -1
+        """Turns in the summary that was last written, so that each turn end writes it once."""
+
+    def write(self, files: FileLayer, meta: SessionHeader, revision: str, summary: LogSummary) -> None:
+        """Keep a summary for listings."""
+        if self._header is None:
+            self._header = msgspec.Raw(header_line(meta)[:-1])
+        stamped = StampedSummary(revision, summary, self._header)
         try:
-            files.write_at(fd, text, 0)
-            files.truncate(fd, len(text))
-        finally:
+            text = msgspec.json.encode(stamped)
+        except UnicodeEncodeError:
+            return  # a title with a lone surrogate has no place in this file
+        # White space covers the end of a longer one, so that a turn needs no truncation.
+        text = text.ljust(self._size - 1) + b"\n"
+        with contextlib.suppress(OSError):
+            if self.fd is None:
+                self.fd = self._open(files)
+            files.write_at(self.fd, text, 0)
+            if self._size == 0:
+                files.truncate(self.fd, len(text))  # what an earlier writer left behind it
+            self._size = len(text)
+        self.turns = summary.turns
+
+    def close(self, files: FileLayer) -> None:
+        """Close the file if it is open."""
+        fd, self.fd, self._size = self.fd, None, 0
+        if fd is not None:
             files.close(fd)
+
+    def _open(self, files: FileLayer) -> int:
+        with files.folder(self._place.root, self._place.parts) as folder:
+            return files.open(SUMMARY_NAME, OPEN_OR_CREATE, folder=folder)
 
 
 def read_summary(files: FileLayer, project: int, segment: str, revision: str) -> StampedSummary | None:

@@ -7,7 +7,8 @@ time later. What each does, in order:
                           a2  check that the lock's path still names A's lock file
                           a3  write and sync through the descriptor
                           a4  check the lock's path and the log's path again; acknowledge
-  A, for a publication    p1  create the temporary file;  p2  check the lock's path;  p3  write and sync it
+  A, for a publication    p1  create the temporary file;  p2  check the lock's path;  p3  write and sync it,
+                          and the entry of its folder
                           p4  link it to its name;  p5  sync the folder;  p6  as a4
   B                       b1  rename B's own, locked lock file over the lock's path
                           b2  remove every temporary file in the session folder

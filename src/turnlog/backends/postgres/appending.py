@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from turnlog.backends.frame_rows import encode_summary, holds
+from turnlog.backends.frame_rows import holds
 from turnlog.backends.postgres.group_commit import Write
 from turnlog.backends.postgres.reading import ON_THE_LOOP, Reader, SessionRow
+from turnlog.backends.row_facts import encode_summary, header_crc
 from turnlog.errors import (
     LogError,
     SessionCollisionError,
@@ -128,14 +129,17 @@ class Appender:
         self, claim: PostgresClaim, batch: EncodedBatch, summary: LogSummary | None, header: bytes | None
     ) -> Write:
         frame = batch.frame()
+        end = batch.last_seq + 1
+        text, crc = encode_summary(summary, end)
         parameters: dict[str, Any] = {
             "segment": claim.segment,
             "epoch": claim.epoch,
             "first": batch.first_seq,
-            "end": batch.last_seq + 1,
+            "end": end,
             "size": len(frame),
             "frame": frame,
-            "summary": encode_summary(summary),
+            "summary": text,
+            "summary_crc": crc,
             "header": header,
         }
         return Write(self._statements.append, parameters, claim.segment, len(frame))
@@ -144,14 +148,18 @@ class Appender:
         self, claim: PostgresClaim, header: bytes, summary: LogSummary | None, batch: EncodedBatch | None
     ) -> Write:
         frame = b"" if batch is None else batch.frame()
+        end = 0 if batch is None else batch.last_seq + 1
+        text, crc = encode_summary(summary, end)
         parameters: dict[str, Any] = {
             "segment": claim.segment,
             "writer": self._lease.writer,
-            "end": 0 if batch is None else batch.last_seq + 1,
+            "end": end,
             "size": len(header) + len(frame),
             "header": header,
+            "header_crc": header_crc(header),
             "frame": frame,
-            "summary": encode_summary(summary),
+            "summary": text,
+            "summary_crc": crc,
         }
         return Write(self._statements.create, parameters, claim.segment, len(frame), is_claim=True)
 

@@ -43,14 +43,6 @@ _PASSING: Final = {
 """What goes away by itself or by an operator's hand, by SQLSTATE."""
 
 _PASSING_CLASSES: Final = ("08", "40", "53", "57")
-_REFUSALS: Final = (
-    "authentication failed",
-    "pg_hba.conf",
-    "does not exist",
-    "is not permitted to log in",
-    "certificate",
-)
-"""Words by which a refusal at connect is known, where the driver tells no SQLSTATE."""
 
 
 class RefusedServerError(psycopg.OperationalError):
@@ -59,6 +51,24 @@ class RefusedServerError(psycopg.OperationalError):
 
 class WrongSchemaError(psycopg.OperationalError):
     """A schema that is not turnlog's."""
+
+
+class RefusedConnectionError(psycopg.OperationalError):
+    """A server that answered an attempt to connect with an error.
+
+    Args:
+        text: What was said about it.
+        state: Its SQLSTATE.
+    """
+
+    def __init__(self, text: str, state: str) -> None:
+        super().__init__(text)
+        self.sqlstate = state
+
+
+def is_passing(state: str) -> bool:
+    """Tell whether an error goes away by itself or by an operator's hand, so that a retry may mend it."""
+    return state in _PASSING or state[:2] in _PASSING_CLASSES
 
 
 def typed(error: Exception, place: str, *, in_recovery: bool = False, lost: bool = False) -> TurnlogError:
@@ -90,11 +100,14 @@ def typed(error: Exception, place: str, *, in_recovery: bool = False, lost: bool
     text = _one_line(error)
     if state is None:
         return _without_state(error, text, place)
-    rolled_back = not lost and error.diag.severity_nonlocalized == "ERROR"  # type: ignore[attr-defined]  # a psycopg.Error, since it has a state
+    if isinstance(error, RefusedConnectionError):
+        rolled_back = True  # nothing was sent
+    else:
+        rolled_back = not lost and error.diag.severity_nonlocalized == "ERROR"  # type: ignore[attr-defined]  # a psycopg.Error, since it has a state
     if state == _READ_ONLY:
         return _read_only(text, place, in_recovery)
-    advice = _PASSING.get(state)
-    if advice is not None or state[:2] in _PASSING_CLASSES:
+    if is_passing(state):
+        advice = _PASSING.get(state)
         reason = f"{advice} ({text})" if advice else text
         return BackendUnavailableError(backend=NAME, reason=reason, path=place, wrote_nothing=rolled_back)
     advice = _ADVICE.get(state)
@@ -116,14 +129,8 @@ def _read_only(text: str, place: str, in_recovery: bool) -> TurnlogError:
 def _without_state(error: Exception, text: str, place: str) -> TurnlogError:
     """Judge a failure to connect, or a connection that broke: the driver tells no SQLSTATE for these."""
     if isinstance(error, psycopg.OperationalError):
-        pgconn = error.pgconn
-        needs_password = getattr(pgconn, "needs_password", False)
-        if needs_password or (getattr(pgconn, "used_password", False) and "FATAL" in text):
-            what = "wants a password" if needs_password else "did not accept the password"
-            reason = f"the server {what}; check user and password ({text})"
-            return BackendError(backend=NAME, reason=reason, path=place, wrote_nothing=True)
-        if "FATAL" in text and any(words in text for words in _REFUSALS):
-            reason = f"the server refused the connection; check database and user ({text})"
+        if getattr(error.pgconn, "needs_password", False):
+            reason = f"the server wants a password; check user and password ({text})"
             return BackendError(backend=NAME, reason=reason, path=place, wrote_nothing=True)
         return BackendUnavailableError(backend=NAME, reason=text, path=place)
     # The driver's own refusals come before anything is sent.

@@ -19,6 +19,7 @@ from psycopg import pq
 from psycopg.errors import Diagnostic
 
 from turnlog.backends.postgres.failures import RefusedServerError
+from turnlog.backends.postgres.refusals import explained
 
 if TYPE_CHECKING:
     from turnlog.backends.postgres.connecting import Connections
@@ -67,6 +68,9 @@ class Link(psycopg.AsyncConnection[tuple[Any, ...]]):
             except BaseException:
                 await link.close()
                 raise
+        except psycopg.OperationalError as error:
+            owner.connect_failure = found = await explained(error, conninfo)
+            raise found from found.__cause__
         except Exception as error:
             owner.connect_failure = error
             raise

@@ -10,14 +10,13 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from turnlog.backends.frame_rows import FrameRow, decode_summary, end_status
+from turnlog.backends.frame_rows import FrameRow, end_status
 from turnlog.backends.leases import Lease, with_holder
 from turnlog.backends.postgres.claiming import lease_of
 from turnlog.backends.postgres.statements import PAGE_SESSIONS
+from turnlog.backends.row_facts import decode_summary, list_header
 from turnlog.backends.tail_status import TAIL_WINDOW
-from turnlog.errors import LogError, UnsupportedFormatError, quote
-from turnlog.events.header import parse_header_line
-from turnlog.events.segment import decode_segment, encode_segment
+from turnlog.events.segment import encode_segment
 from turnlog.persistence.backend import LogSummary, Status, StoredEntry
 
 if TYPE_CHECKING:
@@ -53,25 +52,13 @@ async def _page(statement: bytes, parameters: dict[str, Any], link: Link) -> lis
 
 
 def _entry(row: tuple[Any, ...]) -> StoredEntry:
-    segment, header, number, changes, next_seq, size, last_write, stored_summary = row[:8]
-    summary = decode_summary(stored_summary)
-    lease = lease_of(*row[8:11])
-    meta = None
-    problem: str | None = None
-    status: Status
-    try:
-        meta = parse_header_line(header)
-    except UnsupportedFormatError as error:
-        status, problem = "unsupported", str(error)
-    except LogError as error:
-        status, problem = "corrupt", str(error)
-    else:
-        if encode_segment(meta.id) == segment:
-            status, problem = _status(row[12:15], next_seq, summary, lease, row[11])
-        else:
-            status, problem = "corrupt", f"the row holds the header of {quote(meta.id)}"
+    segment, header, header_crc, number, changes, next_seq, size, last_write, stored, summary_crc = row[:10]
+    summary = decode_summary(stored, summary_crc, next_seq)
+    session_id, meta, status, problem = list_header(segment, header, header_crc)
+    if meta is not None:
+        status, problem = _status(row[14:17], next_seq, summary, lease_of(*row[10:13]), row[13])
     return StoredEntry(
-        session_id=decode_segment(segment),
+        session_id=session_id,
         meta=meta,
         status=status,
         revision=f"{number}.{changes}",

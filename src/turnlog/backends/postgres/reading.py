@@ -11,9 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from turnlog.backends.frame_rows import FrameRow, log_of, pieces_of, suffix_of, wanted_range
+from turnlog.backends.row_facts import check_end, read_header
 from turnlog.errors import CorruptLogError
 from turnlog.events.batch import Damage, StoredFrame
-from turnlog.events.header import parse_header_line
 from turnlog.events.segment import encode_segment
 from turnlog.persistence.backend import StoredPrefix
 
@@ -35,10 +35,14 @@ class SessionRow(NamedTuple):
 
     number: int
     header: bytes
+    header_crc: int
     epoch: int
     writer: str | None
     next_seq: int
     changes: int
+    size: int
+    last_seq: int | None
+    """Of the last frame; None where there is none."""
 
     @property
     def revision(self) -> str:
@@ -69,7 +73,13 @@ class Reader:
             return None if row is None else (row, await self._from(link, row.number, 0, row.next_seq))
 
         def decode(row: SessionRow, frames: list[FrameRow]) -> EventLog:
-            return log_of(frames, session_id=session_id, next_seq=row.next_seq, path=self._place)
+            return log_of(
+                frames,
+                session_id=session_id,
+                next_seq=row.next_seq,
+                size=row.size - len(row.header),
+                path=self._place,
+            )
 
         return await self._prefix(session_id, work, decode)
 
@@ -109,10 +119,10 @@ class Reader:
             return
         first = expected = 0
         while page := await self._page(row.number, first):
-            for piece in await _decoded(page, partial(_pieces, page, expected)):
+            pieces, expected = await _decoded(page, partial(pieces_of, page, expected))
+            for piece in pieces:
                 yield piece
             first = page[-1].first_seq + 1
-            expected = max(expected, page[-1].last_seq + 1)
         if expected < row.next_seq:
             yield Damage(expected, None, "seq-gap", 0)
 
@@ -150,7 +160,9 @@ class Reader:
             if not page:
                 break
             found += page
-            first = page[-1].last_seq + 1
+            if page[-1].last_seq + 1 >= end:
+                break
+            first = page[-1].first_seq + 1  # a spoilt end of a row must not lead back, nor past other rows
         return found
 
     async def _fetch(self, link: Link, statement: bytes, parameters: dict[str, int]) -> list[FrameRow]:
@@ -180,7 +192,8 @@ class Reader:
             if found is None:
                 return None
             row, frames = found
-            meta = parse_header_line(row.header, session_id=session_id, path=self._place)
+            meta = read_header(row.header, row.header_crc, session_id=session_id, path=self._place)
+            check_end(row.next_seq, row.last_seq, session_id=session_id, path=self._place)
             try:
                 log = await _decoded(frames, partial(decode, row, frames))
             except CorruptLogError:
@@ -189,10 +202,6 @@ class Reader:
                     raise
             else:
                 return StoredPrefix(meta, log, row.revision)
-
-
-def _pieces(page: list[FrameRow], expected: int) -> list[StoredFrame | Damage]:
-    return list(pieces_of(page, expected))
 
 
 async def _decoded(frames: list[FrameRow], decode: Callable[[], T]) -> T:

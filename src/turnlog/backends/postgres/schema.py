@@ -15,19 +15,24 @@ from turnlog.errors import UnsupportedFormatError
 if TYPE_CHECKING:
     from turnlog.backends.postgres.link import Link
 
+_BASE: Final = 2
+"""Up to this version headers have no checksum; no release writes or reads them."""
+
 _STEPS: Final[tuple[tuple[str, ...], ...]] = (
     (
         """create table turnlog.sessions (
             number bigint generated always as identity primary key,
             segment text collate "C" not null unique,
             header bytea not null,
+            header_crc bigint not null,
             epoch bigint not null,
             writer text,
             next_seq bigint not null,
             revision bigint not null,
             size bigint not null,
             last_write bigint not null,
-            summary bytea
+            summary bytea,
+            summary_crc bigint
         )""",
         """create table turnlog.frames (
             session bigint not null,
@@ -41,8 +46,6 @@ _STEPS: Final[tuple[tuple[str, ...], ...]] = (
             owner text not null,
             expires bigint not null
         )""",
-    ),
-    (
         # Each append updates its session's row and the lease, so pages keep room for the new versions.
         "alter table turnlog.sessions set (fillfactor = 50)",
         "alter table turnlog.writers set (fillfactor = 50)",
@@ -56,8 +59,8 @@ A step adds and tunes; it never changes what a reader of an earlier version look
 before it is first written, and reading migrates nothing (R3).
 """
 
-VERSION: Final = len(_STEPS)
-"""The version this release reads and writes: the number of steps taken."""
+VERSION: Final = _BASE + len(_STEPS)
+"""The version this release writes: the number of the last step taken."""
 
 _STATE: Final = """
 select to_regclass('"{schema}".schema_steps') is not null,
@@ -100,7 +103,7 @@ class Schema:
 
         Raises:
             WrongSchemaError: It holds something else.
-            UnsupportedFormatError: A newer release made it.
+            UnsupportedFormatError: This release does not read its version.
         """
         self._is_there = self._is_there or await self._version(link) > 0
         return self._is_there
@@ -113,7 +116,7 @@ class Schema:
 
         Raises:
             WrongSchemaError: The schema holds something else.
-            UnsupportedFormatError: A newer release made it.
+            UnsupportedFormatError: This release does not read its version.
             psycopg.Error: The server refused; nothing was changed.
         """
         if self._is_ready:
@@ -131,8 +134,8 @@ class Schema:
             if not exists:
                 await link.execute(self._named(f'create schema "{self._name}"'))
             await link.execute(self._named(_MARKER))
-        for number in range(version, VERSION):
-            for statement in _STEPS[number]:
+        for number in range(max(version, _BASE), VERSION):
+            for statement in _STEPS[number - _BASE]:
                 await link.execute(self._named(statement))
             await link.execute(
                 self._named("insert into turnlog.schema_steps values (%s, clock_timestamp())"), (number + 1,)
@@ -149,9 +152,13 @@ class Schema:
                 "choose another one with ?schema=NAME"
             )
         [version] = await self._row(link, "select coalesce(max(step), 0) from turnlog.schema_steps")
-        if version > VERSION:
+        if not _BASE < version <= VERSION:
             raise UnsupportedFormatError(
-                session_id=None, found=version, supported=VERSION, direction="newer", path=self._place
+                session_id=None,
+                found=version,
+                supported=VERSION,
+                direction="older" if version <= _BASE else "newer",
+                path=self._place,
             )
         return int(version)
 

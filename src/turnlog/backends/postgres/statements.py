@@ -28,7 +28,7 @@ _APPEND: Final = f"""
 with log as (
     update turnlog.sessions
     set next_seq = %(end)s, revision = revision + 1, size = size + %(size)s, last_write = {NOW},
-        summary = %(summary)b
+        summary = %(summary)b, summary_crc = %(summary_crc)s
     where segment = %(segment)s and epoch = %(epoch)s and next_seq = %(first)s
         and (%(header)b::bytea is null or header = %(header)b)
     returning number, epoch, revision
@@ -41,8 +41,10 @@ select number, epoch, revision, {_LAZILY} from log"""
 _CREATE: Final = f"""
 with log as (
     insert into turnlog.sessions
-        (segment, header, epoch, writer, next_seq, revision, size, last_write, summary)
-    values (%(segment)s, %(header)b, {NOW}, %(writer)s, %(end)s, 1, %(size)s, {NOW}, %(summary)b)
+        (segment, header, header_crc, epoch, writer, next_seq, revision, size, last_write,
+        summary, summary_crc)
+    values (%(segment)s, %(header)b, %(header_crc)s, {NOW}, %(writer)s, %(end)s, 1, %(size)s, {NOW},
+        %(summary)b, %(summary_crc)s)
     on conflict (segment) do nothing
     returning number, epoch, revision
 ), stored as (
@@ -90,7 +92,8 @@ where segment = any(%(segments)s) and writer = %(writer)s"""
 _END_LEASE: Final = f"delete from turnlog.writers where writer = %(writer)s or expires < {NOW} - %(age)s"
 
 _SESSION: Final = """
-select number, header, epoch, writer, next_seq, revision
+select number, header, header_crc, epoch, writer, next_seq, revision, size, (
+    select last_seq from turnlog.frames where session = number order by first_seq desc limit 1)
 from turnlog.sessions where segment = %(segment)s"""
 
 _REVISION: Final = "select number, revision from turnlog.sessions where segment = %(segment)s"
@@ -119,7 +122,8 @@ _FRAMES_AROUND: Final = _PAGE.replace(
 )
 
 _LIST: Final = f"""
-select s.segment, s.header, s.number, s.revision, s.next_seq, s.size, s.last_write, s.summary,
+select s.segment, s.header, s.header_crc, s.number, s.revision, s.next_seq, s.size, s.last_write,
+    s.summary, s.summary_crc,
     w.writer, w.owner, w.expires, {NOW},
     f.first_seq, f.last_seq, case when octet_length(f.frame) <= %(window)s then f.frame else ''::bytea end
 from turnlog.sessions s

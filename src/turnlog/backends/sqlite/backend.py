@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
 from turnlog.backends import frame_rows, leases
+from turnlog.backends.row_facts import encode_summary
 from turnlog.backends.sqlite import clock, connecting, place
 from turnlog.backends.sqlite.erasing import erase_log
 from turnlog.backends.sqlite.failures import NAME
@@ -100,15 +101,15 @@ class SqliteBackend:
 
     async def scan_stored(self, session_id: str) -> AsyncIterator[StoredFrame | Damage]:
         """Yield every frame in order, readable or not; positions are seqs."""
-        first: int | None = 0
-        while first is not None:
-            pieces, first = await self._read(functools.partial(self.reader.scan, session_id, first))
+        at: tuple[int, int] | None = (0, 0)
+        while at is not None:
+            pieces, at = await self._read(functools.partial(self.reader.scan, session_id, *at))
             for piece in pieces:
                 yield piece
 
     async def list(self, after: str | None = None, limit: int | None = None) -> AsyncIterator[StoredEntry]:
         """Yield the sessions in the order of their segments, a page of them per query."""
-        behind = "" if after is None else encode_segment(after)
+        behind = b"" if after is None else encode_segment(after).encode()
         left = sys.maxsize if limit is None else limit
         while left > 0:
             size = min(frame_rows.PAGE, left)
@@ -148,7 +149,7 @@ class SqliteBackend:
             batch=batch,
             is_materialized=is_materialized,
             claim=_checked(claim),
-            summary=frame_rows.encode_summary(summary),
+            summary=encode_summary(summary, batch.last_seq + 1),
         )
         return await self._write(meta.id, step)
 
@@ -228,11 +229,13 @@ class SqliteBackend:
         """Give claims and lease back, close the connections, end the threads."""
         if self._executor is None:
             return
-        if self._held:
-            self._held.clear()
-            await self.writer.run(self._rows.retire)
         executor, self._executor = self._executor, None
-        await asyncio.get_running_loop().run_in_executor(None, self._close, executor)
+        try:
+            if self._held:
+                self._held.clear()
+                await self.writer.run(self._rows.retire)
+        finally:
+            await asyncio.get_running_loop().run_in_executor(None, self._close, executor)
 
     def _close(self, executor: ThreadPoolExecutor) -> None:
         executor.shutdown()

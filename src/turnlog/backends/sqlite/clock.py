@@ -19,7 +19,7 @@ def now_ms() -> int:
     """Return milliseconds since boot; where there is no such clock, of the monotonic one."""
     if _CLOCK is not None:
         return time.clock_gettime_ns(_CLOCK) // 1_000_000
-    return time.monotonic_ns() // 1_000_000  # pragma: no cover  # macOS, whose monotonic clock is the same
+    return time.monotonic_ns() // 1_000_000  # pragma: no cover - macOS, whose monotonic clock is the same
 
 
 def lease_of(writer: str | None, owner: str | None, expires: int | None) -> Lease | None:
@@ -35,7 +35,7 @@ def lease_of(writer: str | None, owner: str | None, expires: int | None) -> Leas
         nobody holds the session.
     """
     facts = decode_owner(owner)
-    if writer is None or facts is None or expires is None:
+    if writer is None or facts is None or type(expires) is not int:
         return None
     if facts.boot_id is not None and boot_id() is not None and facts.boot_id != boot_id():
         expires = 0

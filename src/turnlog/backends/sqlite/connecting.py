@@ -13,7 +13,7 @@ import time
 from typing import Final
 
 from turnlog.backends.sqlite import descriptors, links, place, schema
-from turnlog.backends.sqlite.failures import refused, typed
+from turnlog.backends.sqlite.failures import typed
 from turnlog.backends.sqlite.links import Link
 from turnlog.backends.sqlite.private_copy import PrivateCopy
 
@@ -51,6 +51,7 @@ def _connect(path: str, mode: str, *, vfs: str | None, busy: float) -> sqlite3.C
         isolation_level=None,  # transactions are written out
         check_same_thread=False,  # each is used by one thread at a time
     )
+    db.text_factory = _text
     try:
         for setting in _SETTINGS:
             db.execute(setting)
@@ -61,6 +62,11 @@ def _connect(path: str, mode: str, *, vfs: str | None, busy: float) -> sqlite3.C
         db.close()
         raise
     return db
+
+
+def _text(stored: bytes) -> str:
+    """Decode a text, whatever it is in a damaged file: one bad row spoils no query over many (B4)."""
+    return stored.decode("utf-8", "replace")
 
 
 def open_writer(
@@ -90,7 +96,7 @@ def open_writer(
     db: sqlite3.Connection | None = None
     try:
         db = _connect(path, "rw", vfs=vfs, busy=busy)
-        if not schema.is_ready(db, path):
+        if schema.version_of(db, path) < schema.VERSION:
             schema.bring_up(db, path)
         place.sync_folder(os.path.dirname(path))  # whoever made the file may not have come that far
         _use_log(db, path, busy)
@@ -182,7 +188,7 @@ def _open_direct(path: str, vfs: str | None, busy: float) -> Link | None:
     link: Link | None = None
     try:
         db = _connect(path, "ro", vfs=vfs, busy=busy)
-        if _is_readable(db, path):
+        if schema.version_of(db, path):
             link = Link(db, path, file)
         return link
     finally:
@@ -200,7 +206,7 @@ def _open_copy(path: str, vfs: str | None, busy: float) -> Link | None:
     try:
         db = _connect(copy.path, "rw", vfs=vfs, busy=busy)
         db.execute("pragma query_only = on")
-        if _is_readable(db, path):
+        if schema.version_of(db, path):
             link = Link(db, path, None, copy)
         return link
     finally:
@@ -208,13 +214,3 @@ def _open_copy(path: str, vfs: str | None, busy: float) -> Link | None:
             if db is not None:
                 db.close()
             copy.remove()
-
-
-def _is_readable(db: sqlite3.Connection, path: str) -> bool:
-    """Tell whether there is something of ours to read; an older version is refused."""
-    if schema.is_ready(db, path):
-        return True
-    [version] = db.execute("pragma user_version").fetchone()
-    if version:
-        raise refused(path, f"its schema version {version} is an old one; open it for writing once")
-    return False

@@ -8,21 +8,21 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 from turnlog.backends import frame_rows, leases
 from turnlog.backends.frame_rows import PAGE, FrameRow
+from turnlog.backends.row_facts import check_end, count, decode_summary, list_header, read_header
 from turnlog.backends.sqlite.clock import lease_of
 from turnlog.backends.sqlite.failures import typed
 from turnlog.backends.sqlite.links import Link
-from turnlog.backends.sqlite.session_rows import frames_from, revision_of
+from turnlog.backends.sqlite.session_rows import STORED, frames_from, revision_of
 from turnlog.backends.tail_status import TAIL_WINDOW
-from turnlog.errors import CorruptLogError, LogError, UnsupportedFormatError
 from turnlog.events.batch import Damage, StoredFrame
-from turnlog.events.header import SessionHeader, parse_header_line
-from turnlog.events.segment import decode_segment, encode_segment
-from turnlog.persistence.backend import Status, StoredEntry, StoredPrefix
+from turnlog.events.header import SessionHeader
+from turnlog.events.segment import encode_segment
+from turnlog.persistence.backend import StoredEntry, StoredPrefix
 
 T = TypeVar("T")
 
@@ -34,8 +34,10 @@ class _Session(NamedTuple):
 
     key: int
     header: bytes
+    header_crc: object
     incarnation: str
     next_seq: int
+    size: int
 
     @property
     def revision(self) -> str:
@@ -69,8 +71,14 @@ class Reader:
             if db is None or session is None:
                 return None
             meta = self._header(session, session_id)
-            stored = self._counted(db, session.key)
-            log = frame_rows.log_of(stored, session_id=session_id, next_seq=session.next_seq, path=self._path)
+            with contextlib.closing(self._counted(db, session.key)) as stored:
+                log = frame_rows.log_of(
+                    stored,
+                    session_id=session_id,
+                    next_seq=session.next_seq,
+                    size=session.size - len(session.header),
+                    path=self._path,
+                )
             return StoredPrefix(meta, log, session.revision)
 
     def load_from(self, session_id: str, seq: int, limit: int | None) -> StoredPrefix | None:
@@ -81,8 +89,11 @@ class Reader:
                 return None
             meta = self._header(session, session_id)
             first, end = frame_rows.wanted_range(session.next_seq, seq, limit)
-            stored = frames_from(db, session.key, first, end) if first < end else []
+            is_tail = first < end == session.next_seq
+            stored = frames_from(db, session.key, first, None if is_tail else end) if first < end else []
             self.frames_read += len(stored)
+            last_seq = stored[-1].last_seq if is_tail and stored else _last_seq(db, session.key)
+            check_end(session.next_seq, last_seq, session_id=session_id, path=self._path)
             log = frame_rows.suffix_of(
                 stored,
                 session_id=session_id,
@@ -99,8 +110,19 @@ class Reader:
             session = None if db is None else self._find(db, session_id)
             return None if session is None else session.revision
 
-    def scan(self, session_id: str, first: int) -> tuple[list[StoredFrame | Damage], int | None]:
-        """Return the pieces of a scan from one seq on, and where to go on, or None at the end."""
+    def scan(
+        self, session_id: str, first: int, expected: int
+    ) -> tuple[list[StoredFrame | Damage], tuple[int, int] | None]:
+        """Return some pieces of a scan.
+
+        Args:
+            session_id: The session.
+            first: Smallest key of a frame that is wanted.
+            expected: Seq that its first event should have; another number only behind a spoilt row.
+
+        Returns:
+            The pieces, and both numbers for the next call, or None at the end.
+        """
         with self._transaction(session_id) as db:
             session = None if db is None else self._find(db, session_id)
             if db is None or session is None:
@@ -110,83 +132,70 @@ class Reader:
                 "order by first_seq limit ?",
                 (session.key, first, PAGE),
             ).fetchall()
-        stored = [FrameRow(*row) for row in found]
-        pieces = list(frame_rows.pieces_of(stored, first))
-        if len(stored) == PAGE:
-            return pieces, stored[-1].last_seq + 1
-        end = stored[-1].last_seq + 1 if stored else first
-        if end < session.next_seq:
-            pieces.append(Damage(end, None, "seq-gap", 0))
+        stored = [FrameRow.of(*row) for row in found]
+        pieces, expected = frame_rows.pieces_of(stored, expected)
+        if len(stored) == PAGE and stored[-1].first_seq >= first:
+            return pieces, (stored[-1].first_seq + 1, expected)
+        if expected < session.next_seq:
+            pieces.append(Damage(expected, None, "seq-gap", 0))
         return pieces, None
 
-    def page(self, after: str, limit: int) -> list[tuple[str, StoredEntry]]:
-        """Return listed sessions behind a segment (exclusive), each with its segment."""
+    def page(self, after: bytes, limit: int) -> list[tuple[bytes, StoredEntry]]:
+        """Return listed sessions behind a segment (exclusive), each with its segment as it is stored."""
         with self._transaction(None) as db:
             if db is None:
                 return []
             found = db.execute(
-                "select segment, key, header, incarnation, next_seq, size, last_write, summary, "
-                "sessions.writer, owner, expires from sessions left join writers using(writer) "
-                "where segment > ? and header is not null order by segment limit ?",
+                "select cast(segment as blob), segment, key, header, header_crc, incarnation, next_seq, "
+                "size, last_write, summary, summary_crc, sessions.writer, owner, expires "
+                "from sessions left join writers using(writer) "
+                f"where segment > cast(? as text) and {STORED} order by segment limit ?",
                 (after, limit),
             ).fetchall()
             now = self._now()
-            return [(row[0], self._entry(db, row, now)) for row in found]
+            return [(row[0], self._entry(db, row[1:], now)) for row in found]
 
     # -- parts ----------------------------------------------------------------------------------
 
     def _find(self, db: sqlite3.Connection, session_id: str) -> _Session | None:
         found = db.execute(
-            "select key, header, incarnation, next_seq from sessions "
-            "where segment = ? and header is not null",
+            "select key, header, header_crc, incarnation, next_seq, size from sessions "
+            f"where segment = ? and {STORED}",
             (encode_segment(session_id),),
         ).fetchone()
-        return None if found is None else _Session(*found)
+        if found is None:
+            return None
+        key, header, header_crc, incarnation, next_seq, size = found
+        return _Session(key, header, header_crc, incarnation, count(next_seq), count(size))
 
     def _header(self, session: _Session, session_id: str) -> SessionHeader:
-        meta = parse_header_line(bytes(session.header), session_id=session_id, path=self._path)
-        if meta.id != session_id:
-            raise CorruptLogError(
-                session_id=session_id,
-                reason=f"the header belongs to session {meta.id!r}",
-                kind="header-id",
-                path=self._path,
-            )
-        return meta
+        return read_header(session.header, session.header_crc, session_id=session_id, path=self._path)
 
-    def _counted(self, db: sqlite3.Connection, key: int) -> Iterator[FrameRow]:
-        found = db.execute(
-            "select first_seq, last_seq, frame from frames where session = ? order by first_seq", (key,)
-        )
-        for row in found:
-            self.frames_read += 1
-            yield FrameRow(*row)
+    def _counted(self, db: sqlite3.Connection, key: int) -> Generator[FrameRow]:
+        """Yield all frames. Whoever stops early closes this: an open query outlives its transaction."""
+        query = "select first_seq, last_seq, frame from frames where session = ? order by first_seq"
+        with contextlib.closing(db.execute(query, (key,))) as found:
+            for row in found:
+                self.frames_read += 1
+                yield FrameRow.of(*row)
 
-    def _entry(self, db: sqlite3.Connection, row: tuple[object, ...], now: int) -> StoredEntry:
-        segment, key, header, incarnation, next_seq, size, last_write, summary, writer, owner, expires = row
-        meta: SessionHeader | None = None
-        status: Status = "corrupt"
-        problem: str | None = None
-        session_id = decode_segment(str(segment))
-        session = _Session(key, header, incarnation, next_seq)  # type: ignore[arg-type]  # columns of a row
-        try:
-            meta = self._header(session, session_id)
-            status, problem = frame_rows.end_status(self._backwards(db, session.key), session.next_seq)
-        except UnsupportedFormatError as error:
-            status, problem = "unsupported", str(error)
-        except LogError as error:
-            problem = str(error)
+    def _entry(self, db: sqlite3.Connection, row: tuple[Any, ...], now: int) -> StoredEntry:
+        segment, key, header, header_crc, incarnation, next_seq, size, last_write, summary, summary_crc = row[
+            :10
+        ]
+        next_seq = count(next_seq)
+        session_id, meta, status, problem = list_header(str(segment), header, header_crc, path=self._path)
         if meta is not None:
-            lease = lease_of(writer, owner, expires)  # type: ignore[arg-type]  # columns of a row
-            status, problem = leases.with_holder(status, problem, lease, now)
+            status, problem = frame_rows.end_status(self._backwards(db, key), next_seq)
+            status, problem = leases.with_holder(status, problem, lease_of(*row[10:]), now)
         return StoredEntry(
             session_id=session_id,
             meta=meta,
             status=status,
-            revision=session.revision,
-            size=size,  # type: ignore[arg-type]  # a column of the row
-            last_write=last_write,  # type: ignore[arg-type]  # a column of the row
-            summary=frame_rows.decode_summary(summary),  # type: ignore[arg-type]  # a column of the row
+            revision=revision_of(incarnation, next_seq),
+            size=max(count(size), 0),
+            last_write=None if count(last_write) < 0 else last_write,
+            summary=decode_summary(summary, summary_crc, next_seq),
             path=self._path,
             problem=problem,
         )
@@ -200,7 +209,7 @@ class Reader:
         )
         for row in found:
             self.frames_read += 1
-            yield FrameRow(*row)
+            yield FrameRow.of(*row)
 
     # -- connections ----------------------------------------------------------------------------
 
@@ -216,7 +225,8 @@ class Reader:
             try:
                 yield link.db
             finally:
-                link.db.execute("rollback")
+                if link.db.in_transaction:  # some failures have ended it already
+                    link.db.execute("rollback")
         except sqlite3.Error as error:
             link.close()
             raise typed(error, self._path, session_id=session_id, wrote_nothing=True) from error
@@ -254,3 +264,11 @@ class Reader:
         """Drop the connections of a parent process without touching them."""
         self._idle = []
         self._lock = threading.Lock()
+
+
+def _last_seq(db: sqlite3.Connection, key: int) -> int | None:
+    """Return the last seq of a session's last frame, None where it has no frames."""
+    found = db.execute(
+        "select last_seq from frames where session = ? order by first_seq desc limit 1", (key,)
+    ).fetchone()
+    return None if found is None else count(found[0])

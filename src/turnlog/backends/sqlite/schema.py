@@ -10,11 +10,14 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
-from turnlog.backends.sqlite.failures import refused
+from turnlog.backends.sqlite.failures import damaged, refused
 from turnlog.errors import UnsupportedFormatError
 
 APPLICATION_ID: Final = 0x544C4F47
 """`TLOG`, in the header of every database that turnlog makes."""
+
+_BASE: Final = 1
+"""Up to this version headers have no checksum; no release writes or reads them."""
 
 _STEPS: Final[tuple[Sequence[str], ...]] = (
     (
@@ -27,10 +30,12 @@ _STEPS: Final[tuple[Sequence[str], ...]] = (
             claimed_at integer not null,
             incarnation text not null,
             header blob,
+            header_crc integer,
             next_seq integer not null default 0,
             size integer not null default 0,
             last_write integer,
-            summary blob
+            summary blob,
+            summary_crc integer
         )""",
         # A table with row ids: frames of all sessions land on the same last pages, so that a commit for a
         # hundred sessions writes few of them; the index on the key is small.
@@ -44,40 +49,51 @@ _STEPS: Final[tuple[Sequence[str], ...]] = (
         "create table writers(writer text primary key, owner text not null, expires integer not null)",
     ),
 )
-"""Statements that lead from each version to the next; the first begins with an empty database."""
+"""Statements that lead from each version to the next; the first begins with an empty database.
 
-VERSION: Final = len(_STEPS)
+A step adds and tunes; it never changes what a reader of an earlier version looks at, because a store is read
+before it is first written, and reading brings nothing up (R3).
+"""
+
+VERSION: Final = _BASE + len(_STEPS)
 """The schema version this release writes, kept in `user_version`."""
 
 
-def is_ready(db: sqlite3.Connection, path: str) -> bool:
-    """Tell whether a database has the tables of this release.
+def version_of(db: sqlite3.Connection, path: str) -> int:
+    """Return the version of a database's tables.
 
     Args:
         db: An open connection.
         path: For messages.
 
     Returns:
-        False for an empty database and for one of an older version.
+        0 for an empty database, else a version that this release reads; a writer brings older ones up.
 
     Raises:
         BackendError: It belongs to another program.
-        UnsupportedFormatError: Its version is newer than this release.
+        UnsupportedFormatError: This release does not read its version.
+        CorruptLogError: It is ours, and its version is none.
     """
     application, version, objects = _seen(db)
-    if application == APPLICATION_ID:
-        if version > VERSION:
-            raise UnsupportedFormatError(
-                session_id=None, found=version, supported=VERSION, direction="newer", path=path
+    if application != APPLICATION_ID:
+        if application != 0 or version != 0 or objects != 0:
+            raise refused(
+                path,
+                f"the database belongs to another program (application id {application}, version {version}, "
+                f"{objects} tables and indexes); give the path of another file",
             )
-        return version == VERSION
-    if application != 0 or version != 0 or objects != 0:
-        raise refused(
-            path,
-            f"the database belongs to another program (application id {application}, version {version}, "
-            f"{objects} tables and indexes); give the path of another file",
+        return 0
+    if version <= 0:
+        raise damaged(path, f"it has the schema version {version}")
+    if not _BASE < version <= VERSION:
+        raise UnsupportedFormatError(
+            session_id=None,
+            found=version,
+            supported=VERSION,
+            direction="older" if version <= _BASE else "newer",
+            path=path,
         )
-    return False
+    return version
 
 
 def bring_up(db: sqlite3.Connection, path: str) -> None:
@@ -88,12 +104,13 @@ def bring_up(db: sqlite3.Connection, path: str) -> None:
         path: For messages.
 
     Raises:
-        BackendError: As `is_ready`, which is asked again under the write lock.
+        TurnlogError: As `version_of`, which is asked again under the write lock.
     """
     db.execute("begin immediate")
     try:
-        if not is_ready(db, path):
-            for step in _STEPS[_pragma(db, "user_version") :]:
+        version = version_of(db, path)
+        if version < VERSION:
+            for step in _STEPS[max(version - _BASE, 0) :]:
                 for statement in step:
                     db.execute(statement)
             db.execute(f"pragma application_id = {APPLICATION_ID}")

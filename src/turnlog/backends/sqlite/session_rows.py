@@ -16,6 +16,7 @@ from typing import NamedTuple
 from turnlog.backends import frame_rows, leases
 from turnlog.backends.frame_rows import FrameRow
 from turnlog.backends.leases import Lease, LeaseClaim
+from turnlog.backends.row_facts import NO_SUMMARY, StoredSummary, header_crc
 from turnlog.backends.sqlite.clock import lease_of
 from turnlog.backends.sqlite.failures import NAME
 from turnlog.errors import (
@@ -31,6 +32,20 @@ from turnlog.errors import (
 from turnlog.events.batch import EncodedBatch
 from turnlog.events.header import SessionHeader, header_line
 from turnlog.events.segment import encode_segment
+
+STORED = "(header is not null or next_seq > 0)"
+"""Tells the rows of stored sessions from those that are only claimed. One that has events and no header is
+damaged, and named as such."""
+
+_HELD = "key = ? and epoch = ? and writer is ? and next_seq = ?"
+_ADVANCE = (
+    "update sessions set next_seq = ?, size = size + ?, last_write = ?, summary = ?, summary_crc = ? "
+    f"where {_HELD} and header is not null"
+)
+_BEGIN = (
+    "update sessions set next_seq = ?, size = size + ?, last_write = ?, summary = ?, summary_crc = ?, "
+    f"header = ?, header_crc = ? where {_HELD} and header is null"
+)
 
 _ABANDONED_MS = 3_600_000
 """A row that was claimed, never stored and left behind is removed after an hour."""
@@ -120,12 +135,12 @@ class SessionRows:
     def release(self, db: sqlite3.Connection, claim: SqliteClaim) -> None:
         """Give a claim back; a session that was never stored leaves no row behind (B1)."""
         held = (claim.key, claim.epoch, claim.writer)
-        db.execute("delete from sessions where key = ? and epoch = ? and writer = ? and header is null", held)
+        db.execute(f"delete from sessions where key = ? and epoch = ? and writer = ? and not {STORED}", held)
         db.execute("update sessions set writer = null where key = ? and epoch = ? and writer = ?", held)
 
     def retire(self, db: sqlite3.Connection) -> None:
         """Give the lease of this process back, and every claim with it."""
-        db.execute("delete from sessions where writer = ? and header is null", (self.writer,))
+        db.execute(f"delete from sessions where writer = ? and not {STORED}", (self.writer,))
         db.execute("update sessions set writer = null where writer = ?", (self.writer,))
         db.execute("delete from writers where writer = ?", (self.writer,))
         self._owner = None
@@ -156,7 +171,7 @@ class SessionRows:
             if lease is None or lease.expires < now - _ABANDONED_MS:
                 db.execute("delete from writers where writer = ?", (writer,))
         db.execute(
-            "delete from sessions where header is null and claimed_at < ? "
+            f"delete from sessions where not {STORED} and claimed_at < ? "
             "and (writer is null or writer not in (select writer from writers))",
             (_wall_ms() - _ABANDONED_MS,),
         )
@@ -171,7 +186,7 @@ class SessionRows:
         *,
         is_materialized: bool,
         claim: SqliteClaim | None,
-        summary: bytes | None,
+        summary: StoredSummary,
     ) -> str:
         """Append one frame and return the revision; raises as the `append_batch` hook does."""
         held = claim if claim is not None else self._for_one_write(db, meta.id)
@@ -188,7 +203,7 @@ class SessionRows:
         batch: EncodedBatch,
         frame: bytes,
         header: bytes | None,
-        summary: bytes | None,
+        summary: StoredSummary,
     ) -> bool:
         """Move the end of a log and store the frame, if claim and end are what the writer thinks they are.
 
@@ -198,29 +213,18 @@ class SessionRows:
             batch: What is appended.
             frame: Its bytes.
             header: The header line of a session that is stored with this batch, else None.
-            summary: The encoded summary.
+            summary: The summary as it is stored.
 
         Returns:
             False when the row is otherwise; nothing was changed.
         """
-        size = len(frame) + (0 if header is None else len(header))
-        done = db.execute(
-            "update sessions set next_seq = ?, size = size + ?, last_write = ?, summary = ?, "
-            "header = coalesce(header, ?) where key = ? and epoch = ? and writer is ? and next_seq = ? "
-            "and (header is null) = ?",
-            (
-                batch.last_seq + 1,
-                size,
-                _wall_ms(),
-                summary,
-                header,
-                claim.key,
-                claim.epoch,
-                claim.writer or None,
-                batch.first_seq,
-                header is not None,
-            ),
-        )
+        end, (text, crc) = batch.last_seq + 1, summary
+        held = (claim.key, claim.epoch, claim.writer or None, batch.first_seq)
+        if header is None:
+            done = db.execute(_ADVANCE, (end, len(frame), _wall_ms(), text, crc, *held))
+        else:
+            size = len(frame) + len(header)
+            done = db.execute(_BEGIN, (end, size, _wall_ms(), text, crc, header, header_crc(header), *held))
         if done.rowcount != 1:
             return False
         db.execute(
@@ -237,7 +241,7 @@ class SessionRows:
         frame: bytes,
         claim: SqliteClaim,
         header: bytes | None,
-        summary: bytes | None,
+        summary: StoredSummary,
     ) -> str:
         """Say why a row could not be advanced, or find that the batch is stored already (B3)."""
         row = self._checked(db, claim)
@@ -266,8 +270,8 @@ class SessionRows:
         header = header_line(meta)
         if row.header is None:
             db.execute(
-                "update sessions set header = ?, size = ?, last_write = ? where key = ?",
-                (header, len(header), _wall_ms(), row.key),
+                "update sessions set header = ?, header_crc = ?, size = ?, last_write = ? where key = ?",
+                (header, header_crc(header), len(header), _wall_ms(), row.key),
             )
         elif row.header != header or row.next_seq:
             raise SessionExistsError(session_id=meta.id, where="storage")
@@ -284,7 +288,7 @@ class SessionRows:
         row = self._checked(db, held)
         if row.header is None:
             raise SessionNotFoundError(session_id=meta.id)
-        if closers is None or self._advance(db, held, closers, closers.frame(), None, None):
+        if closers is None or self._advance(db, held, closers, closers.frame(), None, NO_SUMMARY):
             return
         if not self._holds(db, row, closers, meta.id):
             raise UnexpectedSeqError(session_id=meta.id, expected=row.next_seq, actual=closers.first_seq)
@@ -310,6 +314,9 @@ class SessionRows:
             return None
         key, epoch, writer, incarnation, header, next_seq, owner, expires = found
         lease = lease_of(writer, owner, expires)
+        # In a damaged file they may be no numbers; the row can still be claimed and deleted, not written.
+        epoch = epoch if type(epoch) is int else 0
+        next_seq = next_seq if type(next_seq) is int else -1
         return _Row(key, epoch, writer, incarnation, header, next_seq, lease)
 
     def _checked(self, db: sqlite3.Connection, claim: SqliteClaim) -> _Row:
@@ -360,7 +367,7 @@ def frames_from(
         "and first_seq < ?3 order by first_seq limit ?4",
         (key, first, (1 << 62) if end is None else end, limit),
     )
-    return [FrameRow(*row) for row in found]
+    return [FrameRow.of(*row) for row in found]
 
 
 def revision_of(incarnation: str, next_seq: int) -> str:

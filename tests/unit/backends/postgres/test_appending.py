@@ -10,6 +10,7 @@ from tests.unit.backends.logs import META, OTHER, deltas, events
 from tests.unit.backends.postgres.conftest import Make, Sql
 from turnlog.backends.postgres.backend import PostgresBackend
 from turnlog.backends.postgres.claiming import PostgresClaim
+from turnlog.backends.row_facts import header_crc
 from turnlog.errors import (
     BackendError,
     SessionCollisionError,
@@ -205,7 +206,8 @@ async def test_a_header_alone_takes_the_first_batch(backend: PostgresBackend, sq
     [[header]] = sql("select header from {}.sessions")
     assert bytes(header).endswith(b"}\n")
     spaced = bytes(header).replace(b'":', b'" :', 1)
-    sql("update {}.sessions set header = %s", spaced)
+    changed = "update {}.sessions set header = %s, header_crc = %s, size = %s"
+    sql(changed, spaced, header_crc(spaced), len(spaced))
     await append(backend, claim, 0, stored=False)
     with pytest.raises(SessionExistsError):
         await append(backend, claim, 4, stored=False)

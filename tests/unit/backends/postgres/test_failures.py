@@ -8,7 +8,12 @@ from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 
 from tests.postgres_cluster import Cluster
 from tests.unit.backends.postgres.conftest import Make
-from turnlog.backends.postgres.failures import RefusedServerError, WrongSchemaError, typed
+from turnlog.backends.postgres.failures import (
+    RefusedConnectionError,
+    RefusedServerError,
+    WrongSchemaError,
+    typed,
+)
 from turnlog.errors import BackendError, BackendUnavailableError, UnsupportedFormatError
 
 PLACE = "postgresql://h/d"
@@ -24,8 +29,12 @@ PLACE = "postgresql://h/d"
         (RefusedServerError("r"), False, True),
         (WrongSchemaError("r"), False, True),
         (psycopg.OperationalError("server closed the connection"), True, False),
-        (psycopg.OperationalError("FATAL: database d does not exist"), False, True),
-        (psycopg.OperationalError("FATAL: the database system is starting up"), True, False),
+        (psycopg.OperationalError("FATAL:  database d does not exist"), True, False),
+        (RefusedConnectionError("FATAL:  Datenbank d existiert nicht", "3D000"), False, True),
+        (RefusedConnectionError("FATAL:  wrong", "28P01"), False, True),
+        (RefusedConnectionError("FATAL:  not accepting connections", "55000"), False, True),
+        (RefusedConnectionError("FATAL:  das Datenbanksystem startet", "57P03"), True, True),
+        (RefusedConnectionError("FATAL:  too many", "53300"), True, True),
         (psycopg.DataError("too long"), False, True),
         (psycopg.ProgrammingError("cannot adapt"), False, True),
         (psycopg.InterfaceError("?"), False, False),

@@ -11,10 +11,11 @@ from tests.unit.backends.logs import META, OTHER, deltas, event, events
 from tests.unit.backends.postgres.conftest import Make, Sql
 from turnlog.backends.postgres import listing, statements
 from turnlog.backends.postgres.backend import PostgresBackend
+from turnlog.backends.row_facts import encode_summary, header_crc
 from turnlog.errors import CorruptLogError
 from turnlog.events import frames
 from turnlog.events.batch import Damage, EncodedBatch
-from turnlog.events.header import SessionHeader
+from turnlog.events.header import SessionHeader, header_line
 from turnlog.persistence.backend import LogSummary, StoredPrefix
 from turnlog.persistence.claims import this_process
 
@@ -142,6 +143,57 @@ async def test_missing_frames_are_damage(backend: PostgresBackend, sql: Sql) -> 
     assert kinds == ["Damage", "StoredFrame", "Damage"]
 
 
+@pytest.mark.parametrize("end", [0, 1, 2, 4, 99])
+async def test_an_end_that_is_not_that_of_the_frames_is_damage(
+    backend: PostgresBackend, sql: Sql, end: int
+) -> None:
+    """A row that says more or less than the frames hold cuts nothing off and makes nothing up (R2)."""
+    await store(backend, *titles(3))
+    sql("update {}.sessions set next_seq = %s", end)
+    for read in (
+        backend.load_stored(META.id),
+        backend.load_stored_from(META.id, 0, None),
+        backend.load_stored_from(META.id, 0, 1),
+        backend.load_stored_from(META.id, -1, None),
+        backend.load_stored_from(META.id, 99, None),
+    ):
+        with pytest.raises(CorruptLogError, match=f"{end} is due"):
+            await read
+    assert [entry.status async for entry in backend.list()] == ["corrupt"]
+
+
+async def test_a_size_that_is_not_that_of_the_frames_is_named(backend: PostgresBackend, sql: Sql) -> None:
+    """A load holds the size in the row against what is stored; a suffix is read all the same."""
+    await store(backend, *titles(3))
+    sql("update {}.sessions set size = size + 64")
+    with pytest.raises(CorruptLogError) as named:
+        await backend.load_stored(META.id)
+    assert named.value.kind == "row-size"
+    assert seqs(await backend.load_stored_from(META.id, -1, None)) == [2]
+
+
+async def test_a_flipped_header_is_damage(backend: PostgresBackend, sql: Sql) -> None:
+    """A header with one flipped bit is read by nobody, and listed as corrupt (R2, B4)."""
+    await store(backend, *titles(1))
+    sql("update {}.sessions set header = set_bit(header, position('srv'::bytea in header) * 8, 1)")
+    sql("update {}.sessions set header_crc = header_crc # 1")
+    for read in (backend.load_stored(META.id), backend.load_stored_from(META.id, 0, None)):
+        with pytest.raises(CorruptLogError) as named:
+            await read
+        assert named.value.kind == "header-checksum"
+    [entry] = [entry async for entry in backend.list()]
+    assert (entry.session_id, entry.meta, entry.status) == (META.id, None, "corrupt")
+
+
+async def test_a_key_that_is_none_hides_no_other_session(backend: PostgresBackend, sql: Sql) -> None:
+    """A row under a key that no id has is listed as corrupt beside the good ones (B4)."""
+    await store(backend, *titles(1))
+    await store(backend, *titles(1), meta=OTHER)
+    sql("update {}.sessions set segment = 'no~key' where segment = %s", META.id)
+    found = [(entry.session_id, entry.status) async for entry in backend.list()]
+    assert found == [(None, "corrupt"), (OTHER.id, "ok")]
+
+
 async def test_a_session_that_is_deleted_under_a_read_is_not_damage(
     backend: PostgresBackend, make: Make, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,9 +245,11 @@ async def test_what_the_listing_says_of_each_session(backend: PostgresBackend, s
         meta = SessionHeader(id=name, created_at=1)
         await store(backend, big, meta=meta, summary=summary if name == "big" else None)
     sql("update {}.sessions set header = 'x' where segment = 'bad-header'")
+    newer = header_line(SessionHeader(id="newer", created_at=1)).replace(b'"version":0', b'"version":9')
     sql(
-        "update {}.sessions set header = replace(convert_from(header, 'UTF8'), "
-        "'\"version\":0', '\"version\":9')::bytea where segment = 'newer'"
+        "update {}.sessions set header = %s, header_crc = %s where segment = 'newer'",
+        newer,
+        header_crc(newer),
     )
     sql("update {}.sessions set segment = 'moved' where segment = 'other'")
     large = frames.compress(b"x" * 10) + bytes(70_000)
@@ -221,7 +275,7 @@ async def test_what_the_listing_says_of_each_session(backend: PostgresBackend, s
     }
     for name in ("bad-header", "moved", "newer", "spoilt"):
         assert found[name].problem
-    sql("update {}.sessions set summary = %s", b'{"turns":1}')
+    sql("update {}.sessions set summary = %s, summary_crc = %s", *encode_summary(LogSummary(turns=1), 1))
     assert {entry.session_id: entry.status async for entry in backend.list()}["big"] == "ok"
     sql("update {}.sessions set summary = null")
     assert {entry.session_id: entry.status async for entry in backend.list()}["big"] == "unknown"

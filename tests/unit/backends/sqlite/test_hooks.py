@@ -10,6 +10,9 @@ import pytest
 
 from tests.unit.backends.logs import META, OTHER, batch, event, events
 from tests.unit.backends.sqlite.conftest import OpenSqlite
+from turnlog.backends import frame_rows
+from turnlog.backends.row_facts import header_crc
+from turnlog.backends.sqlite import links, reading
 from turnlog.backends.sqlite.backend import SqliteBackend
 from turnlog.errors import (
     BackendError,
@@ -23,7 +26,7 @@ from turnlog.errors import (
     UsageError,
     WriterFencedError,
 )
-from turnlog.events.batch import Damage, EncodedBatch
+from turnlog.events.batch import Damage, EncodedBatch, StoredFrame
 from turnlog.events.header import SessionHeader
 from turnlog.persistence.backend import LogSummary
 from turnlog.persistence.claims import this_process
@@ -119,7 +122,7 @@ async def test_a_header_of_another_session_is_damage(sqlite: SqliteBackend, data
     """R2, B4: a row whose header names another id is neither loaded nor hidden."""
     await append(sqlite, 0)
     run(database, "update sessions set segment = 'other'")
-    with pytest.raises(CorruptLogError, match="header belongs to"):
+    with pytest.raises(CorruptLogError, match="header names session"):
         await sqlite.load_stored("other")
     [entry] = [found async for found in sqlite.list()]
     assert (entry.session_id, entry.status) == ("other", "corrupt")
@@ -136,9 +139,139 @@ async def test_a_bad_header_hides_no_other_session(
     """B4: a header that cannot be read is listed as corrupt or unsupported beside the good ones."""
     await append(sqlite, 0)
     await append(sqlite, 0, meta=OTHER)
-    run(database, "update sessions set header = ? where segment = ?", header, META.id)
+    run(
+        database,
+        "update sessions set header = ?, header_crc = ? where segment = ?",
+        header,
+        header_crc(header),
+        META.id,
+    )
     found = {entry.session_id: entry.status async for entry in sqlite.list()}
     assert found == {"s-1": "unsupported" if b"99" in header else "corrupt", "s-2": "ok"}
+
+
+async def damaged_reads(sqlite: SqliteBackend) -> set[str]:
+    """Read a session in every way, each of which must name damage; return the kinds."""
+    kinds = set()
+    for read in (
+        sqlite.load_stored(META.id),
+        sqlite.load_stored_from(META.id, 0, None),
+        sqlite.load_stored_from(META.id, 0, 1),
+        sqlite.load_stored_from(META.id, -1, None),
+        sqlite.load_stored_from(META.id, 99, None),
+    ):
+        with pytest.raises(CorruptLogError) as found:
+            await read
+        assert found.value.path == sqlite.path
+        kinds.add(found.value.kind)
+    return kinds
+
+
+@pytest.mark.parametrize("end", [0, 1, 2, 4, 99, -3, 2**62, "'many'", "x'03'", "2.5"])
+async def test_an_end_that_is_not_that_of_the_frames_is_damage(
+    sqlite: SqliteBackend, database: Path, end: object
+) -> None:
+    """R2: a row that says more or less than the frames hold cuts nothing off and makes nothing up."""
+    for number in range(3):
+        await append(sqlite, number)
+    await append(sqlite, 0, meta=OTHER)
+    run(database, f"update sessions set next_seq = {end} where segment = ?", META.id)
+    assert await damaged_reads(sqlite) == {"seq-gap"}
+    assert len([piece async for piece in sqlite.scan_stored(META.id) if isinstance(piece, StoredFrame)]) == 3
+    assert [entry.status async for entry in sqlite.list()] == ["corrupt", "ok"]
+    assert await sqlite.read_stored_revision(META.id) is not None
+
+
+async def test_a_size_that_is_not_that_of_the_frames_is_named(sqlite: SqliteBackend, database: Path) -> None:
+    """R2: a load holds the size in the row against what is stored; a suffix is read all the same."""
+    for number in range(3):
+        await append(sqlite, number)
+    run(database, "update sessions set size = size + 64")
+    with pytest.raises(CorruptLogError) as named:
+        await sqlite.load_stored(META.id)
+    assert named.value.kind == "row-size"
+    found = await sqlite.load_stored_from(META.id, -1, None)
+    assert found is not None
+    assert found.events.first_seq == 2
+
+
+async def test_a_flipped_header_is_damage(sqlite: SqliteBackend, database: Path) -> None:
+    """R2, B4: a header with one flipped bit is read by nobody, and listed as corrupt."""
+    await append(sqlite, 0)
+    run(database, "update sessions set header = cast(replace(header, '/srv/app', '/srv/aqp') as blob)")
+    assert await damaged_reads(sqlite) == {"header-checksum"}
+    [entry] = [found async for found in sqlite.list()]
+    assert (entry.session_id, entry.meta, entry.status) == (META.id, None, "corrupt")
+
+
+async def test_a_header_that_is_gone_hides_no_events(make_sqlite: OpenSqlite, database: Path) -> None:
+    """R2: a row with events and no header is damaged, not a claim, and no writer cleans it away."""
+    await append(first := make_sqlite(), 0)
+    await first.aclose()
+    run(database, "update sessions set header = null, header_crc = null, claimed_at = 0")
+    backend = make_sqlite()
+    assert await damaged_reads(backend) == {"header-checksum"}
+    await append(backend, 0, meta=OTHER)
+    assert [entry.status async for entry in backend.list()] == ["corrupt", "ok"]
+    with pytest.raises(SessionNotFoundError):
+        await backend.claim(META.id, HERE)
+    claim = await backend.claim(META.id, HERE, meta=META)
+    with pytest.raises(UnexpectedSeqError):
+        await append(backend, 0, claim=claim)
+    await backend.release(claim)
+    await backend.aclose()
+    assert run(database, "select count(*) from frames") == [(2,)]
+    assert run(database, "select count(*) from sessions") == [(2,)]
+
+
+async def test_a_read_that_meets_damage_holds_nothing_back(sqlite: SqliteBackend, database: Path) -> None:
+    """R3: its query ends with it, also while somebody keeps the error, so the log can be truncated."""
+    for number in range(4):
+        await append(sqlite, number)
+    run(database, "update frames set frame = x'00' where first_seq = 1")
+    with pytest.raises(CorruptLogError) as kept:
+        await sqlite.load_stored(META.id)
+    assert await sqlite.erase_remains()
+    assert kept.value.seq == 1
+
+
+async def test_a_damaged_row_can_be_deleted(sqlite: SqliteBackend, database: Path) -> None:
+    """A row with numbers that are none is claimed and erased like every other one."""
+    await append(sqlite, 0)
+    run(database, "update sessions set epoch = x'ff', next_seq = x'00', size = x'', last_write = 'never'")
+    [entry] = [found async for found in sqlite.list()]
+    assert (entry.status, entry.size, entry.last_write) == ("corrupt", 0, None)
+    await sqlite.delete_stored(META.id, claim=await sqlite.claim(META.id, HERE))
+    assert [found async for found in sqlite.list()] == []
+    assert run(database, "select count(*) from frames") == [(0,)]
+
+
+@pytest.mark.parametrize("key", ["'no~key'", "cast(x'66f069' as text)"], ids=["no id", "no text"])
+async def test_a_key_that_is_none_hides_no_other_session(
+    sqlite: SqliteBackend, database: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """B4: a row under a key that no id has is listed once as corrupt beside the good ones."""
+    await append(sqlite, 0)
+    await append(sqlite, 0, meta=OTHER)
+    run(database, f"update sessions set segment = {key} where segment = ?", META.id)
+    monkeypatch.setattr(frame_rows, "PAGE", 1)
+    found = [(entry.session_id, entry.status) async for entry in sqlite.list()]
+    assert found == [(None, "corrupt"), (OTHER.id, "ok")]
+
+
+async def test_a_scan_ends_whatever_the_seqs_are(
+    sqlite: SqliteBackend, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R2: seqs that are none, or lead back, are damage; every other frame is yielded once."""
+    for number in range(6):
+        await append(sqlite, number)
+    monkeypatch.setattr(reading, "PAGE", 2)
+    run(database, "update frames set last_seq = 0 where first_seq = 3")
+    run(database, "update frames set first_seq = x'05' where first_seq = 5")
+    pieces = [piece async for piece in sqlite.scan_stored(META.id)]
+    assert [piece.first_seq for piece in pieces if isinstance(piece, StoredFrame)] == [0, 1, 2, 4]
+    damage = [(piece.kind, piece.position) for piece in pieces if isinstance(piece, Damage)]
+    assert damage == [("frame-range", 3), ("seq-gap", 3), *[("seq-gap", 5)] * 3]
 
 
 # -- claims -----------------------------------------------------------------------------------------
@@ -362,6 +495,19 @@ async def test_own_and_others_commits_are_seen(make_sqlite: OpenSqlite) -> None:
         await append(second, 2)
         await seen
     await watching.aclose()  # type: ignore[attr-defined]  # it is a generator
+
+
+async def test_a_failing_end_closes_all_the_same(sqlite: SqliteBackend, database: Path) -> None:
+    """A claim that cannot be given back is told, and neither connection nor thread is left open."""
+    await append(sqlite, 0)
+    await sqlite.claim(META.id, HERE)
+    await sqlite.load_stored(META.id)
+    run(database, "drop table writers")
+    with pytest.raises(BackendError):
+        await sqlite.aclose()
+    assert links.open_links(str(database)) == []
+    with pytest.raises(UsageError):
+        await sqlite.load_stored(META.id)
 
 
 async def test_a_closed_backend_is_closed(sqlite: SqliteBackend, database: Path) -> None:

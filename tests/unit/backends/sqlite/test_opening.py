@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import turnlog
 from tests.unit.backends.logs import META, batch
 from tests.unit.backends.sqlite.conftest import OpenSqlite
 from turnlog.backends.sqlite import descriptors, links, place, private_copy, schema
@@ -164,21 +165,88 @@ async def test_a_newer_schema_is_refused(make_sqlite: OpenSqlite, database: Path
         assert refused.value.path == str(database)
 
 
-async def test_an_older_schema_is_brought_up_by_a_writer_only(
-    make_sqlite: OpenSqlite, database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Steps lead from an older version to this one, in one transaction; a reader asks for a writer."""
-    await store(first := make_sqlite())
-    await first.aclose()
+def one_more_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this release have a schema that is one step longer."""
     monkeypatch.setattr(schema, "_STEPS", (*schema._STEPS, ("create table later(x)",)))
     monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+
+
+def version(path: Path) -> int:
+    """Return the schema version in a database."""
+    db = sqlite3.connect(path)
+    [found] = db.execute("pragma user_version").fetchone()
+    db.close()
+    return int(found)
+
+
+async def test_an_older_schema_is_read_as_it_is_and_brought_up_by_a_writer(
+    make_sqlite: OpenSqlite, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R3: reading an earlier version works and changes nothing; the first write takes the missing steps."""
+    await store(first := make_sqlite())
+    await first.aclose()
+    older = schema.VERSION
+    one_more_step(monkeypatch)
     backend = make_sqlite()
-    with pytest.raises(BackendError, match="open it for writing once"):
-        await backend.load_stored(META.id)
+    assert await backend.load_stored(META.id) is not None
+    assert [entry.status async for entry in backend.list()] == ["ok"]
+    assert version(database) == older
     await backend.append_batch(META, batch(3, 1), is_materialized=True, claim=None, summary=None)
+    assert version(database) == older + 1
     found = await backend.load_stored(META.id)
     assert found is not None
     assert len(found.events) == 4
+
+
+async def test_a_store_brings_an_older_schema_up(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a store reads before its first write does not keep it from writing, to old sessions and new."""
+    url = f"sqlite:{database}"
+    async with turnlog.open(url) as sessions, sessions.create(id="old") as session:
+        session.append("session/title", {"title": "one"})
+    one_more_step(monkeypatch)
+    async with turnlog.open(url) as sessions:
+        assert [entry.status async for entry in sessions.list()] == ["ok"]
+        async with sessions.resume("old") as session:
+            session.append("session/title", {"title": "two"})
+        async with sessions.create(id="new") as session:
+            session.append("session/title", {"title": "three"})
+        assert [entry.status async for entry in sessions.list()] == ["ok", "ok"]
+    assert version(database) == schema.VERSION
+
+
+async def test_a_database_whose_headers_have_no_checksum_is_refused(
+    make_sqlite: OpenSqlite, database: Path
+) -> None:
+    """A version that this release does not read is named, for readers and writers, and nothing is changed."""
+    database.parent.mkdir()
+    foreign(
+        database,
+        "create table sessions(key integer primary key, segment text not null unique, header blob)",
+        f"pragma application_id = {schema.APPLICATION_ID}",
+        "pragma user_version = 1",
+    )
+    before = database.read_bytes()
+    backend = make_sqlite()
+    for call in (store(backend), backend.load_stored(META.id), anext(backend.list())):
+        with pytest.raises(UnsupportedFormatError) as refused:
+            await call
+        assert (refused.value.found, refused.value.supported) == (1, schema.VERSION)
+        assert refused.value.direction == "older"
+    assert database.read_bytes() == before
+
+
+@pytest.mark.parametrize("found", [0, -1, -(2**31)])
+async def test_a_schema_version_that_is_none_is_damage(
+    make_sqlite: OpenSqlite, database: Path, found: int
+) -> None:
+    """R2: a database of ours is no empty store because its version was spoiled."""
+    await store(first := make_sqlite())
+    await first.aclose()
+    foreign(database, f"pragma user_version = {found}")
+    backend = make_sqlite()
+    for call in (store(backend), backend.load_stored(META.id), anext(backend.list())):
+        with pytest.raises(CorruptLogError, match=f"schema version {found}"):
+            await call
 
 
 @pytest.mark.parametrize(
@@ -340,6 +408,7 @@ async def test_a_file_that_is_taken_away_is_noticed(
 
 CHILD = """
 import asyncio, os, sys
+import turnlog
 from tests.unit.backends.logs import META, batch
 from turnlog.backends.sqlite.backend import SqliteBackend
 from turnlog.errors import UsageError
