@@ -12,8 +12,9 @@ import pytest
 from tests.unit.backends.conftest import OpenBackend
 from tests.unit.backends.logs import META, FailingFiles, append, batch, event, listed, loaded, store
 from turnlog.backends.jsonl.backend import JsonlBackend
-from turnlog.backends.jsonl.layout import place_of
+from turnlog.backends.jsonl.layout import LOCK_NAME, place_of
 from turnlog.backends.jsonl.lock import JsonlClaim
+from turnlog.backends.jsonl.takeover import lock_identity
 from turnlog.errors import BackendError, SessionBusyError, TurnlogError, WriterFencedError
 from turnlog.events.batch import EncodedBatch
 from turnlog.persistence.claims import this_process
@@ -374,3 +375,14 @@ async def test_errors_of_a_takeover_are_typed(make: OpenBackend, files: FailingF
     files.stop("renamed", lambda: files.fail("sync"))
     with pytest.raises(TurnlogError, match="Input/output error"):
         await _take_over(b)
+
+
+def test_a_folder_without_a_lock_has_none(tmp_path: Path) -> None:
+    """Whoever looks which file the lock is learns that there is none."""
+    files = FailingFiles()
+    with files.folder(str(tmp_path)) as folder:
+        assert lock_identity(files, folder) is None
+        (tmp_path / LOCK_NAME).touch()
+        found = lock_identity(files, folder)
+        assert found is not None
+        assert found == lock_identity(files, folder)

@@ -388,3 +388,15 @@ async def test_put_all_checks_the_whole_message_first(
     blocks = await store.put_all([png(), gif()])
     assert [b["attachment"]["mediaType"] for b in blocks] == ["image/png", "image/gif"]
     await store.aclose()
+
+
+async def test_removing_an_image_twice(tmp_path: Path) -> None:
+    """The first time tells that it was there, the second time that it was not; nothing is left."""
+    store = AttachmentStore(tmp_path)
+    block = await store.put(png())
+    attachment_id = block["attachment"]["attachmentId"]
+    assert await store.remove(attachment_id)
+    assert not await store.remove(attachment_id)
+    assert not await store.exists(attachment_id)
+    assert not files(tmp_path)
+    await store.aclose()

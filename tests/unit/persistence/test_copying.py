@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import turnlog
+from tests.faults.stores import make_place
 from tests.unit.persistence.damaged import IMAGE, Shelf, events, shelf_of
 from turnlog.errors import (
     BackendError,
@@ -480,3 +481,17 @@ async def test_one_store_opened_twice(tmp_path: Path) -> None:
         async with turnlog.open(f"sqlite:{tmp_path / 'x' / '..' / 'a.db'}") as second:
             with pytest.raises(UsageError, match="in one place"):
                 await first.copy(second, ["s"])
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_databases_of_one_kind(kind: str, tmp_path: Path) -> None:
+    """Two databases whose places cannot be compared as files are two stores."""
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    one, other = (make_place(kind, tmp_path / name) for name in ("one", "other"))
+    async with turnlog.open(one.url) as source, turnlog.open(other.url) as target:
+        async with source.create(id="s", cwd="/srv/app") as session:
+            session.append("feedback/record", {"text": "x"})
+        report = await source.copy(target)
+        assert [copied.events for copied in report.sessions] == [1]
+        assert list((await target.read_from("s", 0)).events) == list(session.events)
