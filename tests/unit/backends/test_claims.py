@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from tests.unit.backends.conftest import OpenBackend
 from tests.unit.backends.logs import META, OTHER, FailingFiles, append, batch, listed, loaded, store
 from turnlog.backends.jsonl import lock
 from turnlog.backends.jsonl.backend import JsonlBackend
+from turnlog.backends.jsonl.files import FileLayer
 from turnlog.backends.jsonl.layout import id_of_segment
 from turnlog.backends.jsonl.lock import decode_facts
 from turnlog.backends.jsonl.root import UnsafeLockWarning
@@ -95,6 +97,48 @@ async def test_a_dead_process_loses_its_claim_at_once(holder: subprocess.Popen[s
 
 def _is_zombie(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def _lock_of_a_dead_process(root: Path) -> int:
+    """Lock the stored session as a process that has ended since, and return the descriptor."""
+    mine = completed(this_process())
+    fd = os.open(_folder(root) / "session.lock", os.O_RDWR)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    os.truncate(fd, 0)
+    lock.write_owner(FileLayer(), fd, replace(mine, start_time=(mine.start_time or 0) + 1))
+    return fd
+
+
+async def test_a_dying_process_is_waited_for(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W1: a killed process is dead a moment before its files are closed; its lock is free soon."""
+    backend = JsonlBackend(root)
+    await store(backend, batch(0, 1))
+    fd = _lock_of_a_dead_process(root)
+    pauses = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            os.close(fd)
+
+    monkeypatch.setattr("time.sleep", pause)
+    await backend.release(await backend.claim(META.id, this_process()))
+    assert len(pauses) == 3
+    await backend.aclose()
+
+
+async def test_a_lock_that_a_dead_process_left_to_a_child_stays_taken(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """W1: what still holds the lock after the time for dying is somebody, whoever the lock names."""
+    monkeypatch.setattr(lock, "DYING_SECONDS", 0.01)
+    backend = JsonlBackend(root)
+    await store(backend, batch(0, 1))
+    fd = _lock_of_a_dead_process(root)
+    with pytest.raises(SessionBusyError):
+        await backend.claim(META.id, this_process())
+    os.close(fd)
+    await backend.aclose()
 
 
 async def test_a_forked_child_neither_holds_nor_releases(backend: JsonlBackend, make: OpenBackend) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 import weakref
 from collections.abc import Callable
 from typing import Final, TypeAlias
@@ -16,11 +17,16 @@ from typing import Final, TypeAlias
 from turnlog.backends.jsonl.files import OPEN_OR_CREATE, READ, FileLayer
 from turnlog.backends.jsonl.layout import LOCK_NAME
 from turnlog.errors import ClaimOwner, SessionBusyError
-from turnlog.persistence.claims import facts_of, owner_of
+from turnlog.persistence.claims import facts_of, is_alive, owner_of
 
 Identity: TypeAlias = tuple[int, int]
 """Device and inode number of a file."""
 
+DYING_SECONDS = 1.0
+"""How long to wait for the lock of a process that is dead: the system closes the files of a killed process a
+moment after it calls it dead. A lock that is held for longer is held by a child that has inherited it."""
+
+_DYING_PAUSE: Final = 0.002
 _ATTEMPTS: Final = 3
 _FACTS_LIMIT: Final = 4096
 
@@ -130,10 +136,19 @@ def take(files: FileLayer, folder: int, folder_path: str, session_id: str, owner
         SessionBusyError: Another open file holds the lock; names its owner where the lock says so.
         FileNotFoundError: The folder was removed meanwhile; the caller starts over.
     """
-    for _ in range(_ATTEMPTS):
-        claim = _try(files, folder, folder_path, session_id, owner)
+    deadline = time.monotonic() + DYING_SECONDS
+    left = _ATTEMPTS
+    while left > 0:
+        try:
+            claim = _try(files, folder, folder_path, session_id, owner)
+        except SessionBusyError as busy:
+            if busy.owner is None or is_alive(busy.owner) is not False or time.monotonic() > deadline:
+                raise
+            time.sleep(_DYING_PAUSE)
+            continue
         if claim is not None:
             return claim
+        left -= 1
     raise SessionBusyError(session_id=session_id, owner=owner_at(files, folder))
 
 
