@@ -29,8 +29,12 @@ class Place(ABC):
         """Run one statement on the tables of a database; files have none."""
 
     @abstractmethod
+    def pieces(self, session_id: str) -> list[bytes]:
+        """Return the stored events of a session, byte for byte, by what is stored in one piece."""
+
     def log(self, session_id: str) -> bytes:
         """Return the stored events of a session, byte for byte."""
+        return b"".join(self.pieces(session_id))
 
     @abstractmethod
     def spoil_log(self, session_id: str, data: bytes) -> None:
@@ -60,8 +64,8 @@ class JsonlPlace(Place):
         [found] = self.root.glob(f"*/{encode_segment(session_id)}/session.jsonl*")
         return found
 
-    def log(self, session_id: str) -> bytes:
-        return self._file(session_id).read_bytes()
+    def pieces(self, session_id: str) -> list[bytes]:
+        return [self._file(session_id).read_bytes()]
 
     def spoil_log(self, session_id: str, data: bytes) -> None:
         self._file(session_id).write_bytes(data)
@@ -94,14 +98,14 @@ class TablesPlace(Place):
     def edit(self, text: str) -> None:
         self.run(text)
 
-    def log(self, session_id: str) -> bytes:
+    def pieces(self, session_id: str) -> list[bytes]:
         rows = self.run(
             f"select frame from frames join sessions on session = {self.key} where segment = ? "
             "order by first_seq",
             encode_segment(session_id),
         )
         assert rows
-        return b"".join(bytes(row[0]) for row in rows)
+        return [bytes(row[0]) for row in rows]
 
     def spoil_log(self, session_id: str, data: bytes) -> None:
         self.run(

@@ -33,11 +33,14 @@ class Content:
 
     pieces: dict[str, set[bytes]] = field(default_factory=dict)
 
-    def add(self, name: str, data: bytes, chance: random.Random, *, but: bytes = b"") -> None:
-        """Take pieces from some content, none of which stands in `but`."""
-        places = range(0, len(data) - WINDOW + 1, WINDOW)
-        cut = sorted({data[at : at + WINDOW] for at in places} - {bytes(WINDOW)})
-        cut = [piece for piece in cut if piece not in but]
+    def add(self, name: str, stored: list[bytes], chance: random.Random, *, but: bytes = b"") -> None:
+        """Take pieces of content, each from within one thing that is stored, none that stands in `but`.
+
+        A piece over the end of one frame and the beginning of the next would stand nowhere as such, but
+        before and at the beginning of another session's frame by chance: small frames begin alike.
+        """
+        whole = (data[at : at + WINDOW] for data in stored for at in range(0, len(data) - WINDOW + 1, WINDOW))
+        cut = sorted({piece for piece in whole if piece != bytes(WINDOW) and piece not in but})
         assert cut, f"there is nothing of {name} to look for"
         self.pieces[name] = set(chance.sample(cut, min(WINDOWS, len(cut))))
 
@@ -61,18 +64,27 @@ def picture(chance: random.Random) -> bytes:
 
 
 async def fill(store: turnlog.SessionStore) -> None:
-    """Store the session between others, in many batches of text that does not compress, with images."""
+    """Store the session between others, batch by batch in turn, so that they share pages; with images.
+
+    The text does not compress.
+    """
     chance = random.Random(1)
     shared = await store.attachments.put(picture(random.Random("shared")))
+    sessions = []
     for name in (OTHERS[0], SESSION_ID, OTHERS[1]):
         own = await store.attachments.put(picture(random.Random(name)))
-        async with store.create(id=name, cwd="/srv/app") as session:
-            session.append("session/title", {"title": f"title of {name} {chance.randbytes(20).hex()}"})
-            async with session.turn() as turn:
-                turn.user([{"type": "text", "text": f"look, {name}"}, own, shared])
-            for _ in range(30):
-                session.append("feedback/record", {"text": chance.randbytes(600).hex()})
-                await session.flush()
+        session = await store.create(id=name, cwd="/srv/app")
+        session.append("session/title", {"title": f"title of {name} {chance.randbytes(20).hex()}"})
+        async with session.turn() as turn:
+            turn.user([{"type": "text", "text": f"look, {name}"}, own, shared])
+        sessions.append(session)
+    for _ in range(30):
+        for session in sessions:
+            size = chance.choice((20, 150, 600, 1500, 5000))
+            session.append("feedback/record", {"text": chance.randbytes(size).hex()})
+            await session.flush()
+    for session in sessions:
+        await session.aclose()
 
 
 async def quarantine(place: Place, store_url: str) -> None:
@@ -91,15 +103,15 @@ async def content_of(place: Place, store: turnlog.SessionStore) -> Content:
     chance = random.Random(2)
     content = Content()
     others = b"".join(place.log(name) for name in OTHERS)
-    content.add("stored bytes", place.log(SESSION_ID), chance, but=others)
+    content.add("stored bytes", place.pieces(SESSION_ID), chance, but=others)
     events = (await store.read_from(SESSION_ID, 0)).events
     texts = [str(event.data["text"]) for event in events if event.type == "feedback/record"]
-    content.add("text", "".join(texts).encode(), chance)
+    content.add("text", [text.encode() for text in texts], chance)
     title = next(str(event.data["title"]) for event in events if event.type == "session/title")
-    content.add("title", title.encode(), chance)
-    content.add("image", picture(random.Random(SESSION_ID))[24:], chance)
+    content.add("title", [title.encode()], chance)
+    content.add("image", [picture(random.Random(SESSION_ID))[24:]], chance)
     for aside in place.root.rglob("torn-*.bin") if isinstance(place, JsonlPlace) else ():
-        content.add("torn bytes", aside.read_bytes(), chance, but=others)
+        content.add("torn bytes", [aside.read_bytes()], chance, but=others)
     return content
 
 
