@@ -180,10 +180,17 @@ def test_another_loop_is_refused_while_the_first_lives() -> None:
     second.close()
 
 
-def test_a_result_for_a_closed_loop_is_dropped() -> None:
+def test_a_result_for_a_closed_loop_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call that outlives its loop ends quietly, and the thread serves the next loop."""
     threads = IoThreads("test", 1)
-    gate = threading.Event()
+    gate, tried = threading.Event(), threading.Event()
+    wake = threads._wake
+
+    def wake_and_tell() -> None:
+        wake()
+        tried.set()
+
+    monkeypatch.setattr(threads, "_wake", wake_and_tell)
 
     async def start() -> None:
         threads.run(gate.wait, 5)
@@ -192,6 +199,7 @@ def test_a_result_for_a_closed_loop_is_dropped() -> None:
     first.run_until_complete(start())
     first.close()
     gate.set()
+    assert tried.wait(30)
 
     async def use() -> int:
         return await threads.run(_add, 1, 1)

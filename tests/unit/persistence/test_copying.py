@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from turnlog.errors import (
     UsageError,
 )
 from turnlog.events import frames
+from turnlog.persistence import copying
 from turnlog.persistence.copying import CopiedSession
 from turnlog.persistence.store import SessionStore
 from turnlog.testing.scripts import LogScript, header
@@ -495,3 +497,14 @@ async def test_databases_of_one_kind(kind: str, tmp_path: Path) -> None:
         report = await source.copy(target)
         assert [copied.events for copied in report.sessions] == [1]
         assert list((await target.read_from("s", 0)).events) == list(session.events)
+
+
+async def test_a_log_that_vanishes_is_in_no_place(tmp_path: Path) -> None:
+    """Two stores whose files cannot be compared are taken for two."""
+    async with shelf_of("jsonl", tmp_path / "a") as one, shelf_of("jsonl", tmp_path / "b") as other:
+        await one.keep("s", events(0, 1))
+        await other.keep("s", events(0, 1))
+        meta = (await one.store.read_from("s", 0)).meta
+        here, there = one.store._coordinator.books, other.store._coordinator.books
+        shutil.rmtree(other.root)
+        assert not copying._is_same_place(here, there, meta)

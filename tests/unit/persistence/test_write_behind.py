@@ -24,6 +24,7 @@ from turnlog.persistence.backend import LogSummary
 from turnlog.persistence.id_chains import IdChains
 from turnlog.persistence.timing import LoopScheduler, Timing
 from turnlog.persistence.write_behind import WriteBehind
+from turnlog.persistence.write_sink import Sink as Port
 from turnlog.session.session import Session
 from turnlog.testing.manual_time import ManualScheduler, settle
 
@@ -31,7 +32,7 @@ NOTHING = BackendError(backend="test", reason="refused", wrote_nothing=True)
 UNKNOWN = BackendError(backend="test", reason="no reply")
 
 
-class Sink:
+class Sink(Port):
     """Records batches; each attempt takes the next scripted failure, and waits while `held`."""
 
     at_once = True

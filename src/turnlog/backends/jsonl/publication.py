@@ -100,11 +100,9 @@ class FolderMaker:
 
     def _create_below(self, project: str) -> None:
         with self._files.folder(self._root) as folder:
-            created = self._files.make_folder(project, folder=folder)
-            path = os.path.join(self._root, project)
-            if created or path not in self._durable:
-                self._files.sync(folder)
-                self._durable.add(path)
+            self._files.make_folder(project, folder=folder)
+            self._files.sync(folder)  # also where somebody else has made it just now
+            self._durable.add(os.path.join(self._root, project))
 
 
 def publish(

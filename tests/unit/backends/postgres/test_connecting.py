@@ -166,3 +166,26 @@ async def test_a_forked_child_leaves_the_parents_connections_alone(make: Make) -
     assert found is not None
     assert len(found.events) == 2
     assert len(backend.connections.links) == 1, "the connection was made anew"
+
+
+async def test_the_first_calls_of_all_open_one_pool(make: Make) -> None:
+    """Whoever comes while the pool is being opened waits for that one."""
+    connections = make().connections
+    one, other = await asyncio.gather(connections._opened(), connections._opened())
+    assert one is other
+
+
+async def test_what_a_check_does_not_foresee_reaches_the_caller(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pool keeps errors to itself; one of no known kind is told as it is."""
+
+    async def broken(self: Any, lock_seconds: float) -> None:
+        raise ZeroDivisionError
+
+    backend = make()
+    monkeypatch.setattr(link_module.Link, "check", broken)
+    with pytest.raises(Exception) as failed:  # how it is wrapped is not what is shown
+        await backend.load_stored("s")
+    causes = [failed.value, failed.value.__cause__]
+    assert any(isinstance(cause, ZeroDivisionError) for cause in causes)

@@ -304,3 +304,16 @@ async def test_a_file_that_moves_during_a_commit_is_noticed(sqlite: SqliteBacken
     with pytest.raises(BackendError, match="removed or replaced") as lost:
         await sqlite.writer.run(move)
     assert not lost.value.wrote_nothing
+
+
+async def test_a_transaction_that_a_failure_has_ended(tmp_path: Path) -> None:
+    """Some errors make SQLite roll back by itself; what went wrong is told, not that nothing was open."""
+    connecting.open_writer(str(tmp_path / "x.db")).close()
+    backend = SqliteBackend(tmp_path / "x.db")
+    transaction = backend.reader._transaction(None)
+    db = transaction.__enter__()
+    assert db is not None
+    db.execute("rollback")
+    error = ZeroDivisionError()
+    assert not transaction.__exit__(type(error), error, None), "the error was swallowed"
+    await backend.aclose()
