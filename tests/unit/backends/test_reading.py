@@ -454,3 +454,11 @@ async def test_frames_without_rows(backend: JsonlBackend, root: Path) -> None:
             await backend.load_stored_from(META.id, seq, None)
     log.write_bytes(whole[: frames.scan(whole).spans[0][1]] + empty)
     assert len(await _part(backend, 0, None)) == 0
+
+
+@pytest.mark.parametrize("limit", [1, 4])
+def test_a_search_for_a_line_ends_where_it_is_told_to(limit: int) -> None:
+    """Behind bad lines the search goes on up to its limit (exclusive), and to the end of the file at most."""
+    text = b"bad\nworse\n"
+    assert seeking._line_from(lambda at, size: text[at : at + size], 0, limit) is None
+    assert seeking._line_from(lambda at, size: text[at : at + size], 0, 99) is None

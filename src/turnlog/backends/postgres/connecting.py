@@ -297,7 +297,7 @@ class Connections:
                 )
                 await pool.open()
                 self._pool = pool
-        return self._pool
+            return self._pool
 
     def _check_loop(self) -> None:
         loop = asyncio.get_running_loop()

@@ -316,4 +316,7 @@ async def test_a_transaction_that_a_failure_has_ended(tmp_path: Path) -> None:
     db.execute("rollback")
     error = ZeroDivisionError()
     assert not transaction.__exit__(type(error), error, None), "the error was swallowed"
+    with backend.reader._transaction(None) as again:
+        assert again is not None
+        again.execute("rollback")
     await backend.aclose()
