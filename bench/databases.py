@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +26,8 @@ HERE = Path(__file__).parent
 REQUIREMENTS = HERE / "peers-requirements.txt"
 ENVIRONMENT = HERE / ".peers-venv"
 SESSIONS = 100
+SYNCS_COUNTED = (2, 7)
+"""Turns of the two runs between which syncs are counted."""
 LABELS = {
     "langgraph": "LangGraph AsyncSqliteSaver.aput_writes",
     "openai_agents": "openai-agents SQLiteSession.add_items",
@@ -90,6 +93,11 @@ def run_job(command: list[str]) -> Figures:
     return figures
 
 
+def _counted(who: str, python: Path, turns: int, folder: Path) -> list[str]:
+    folder.mkdir()
+    return _command(who, folder, python, turns)
+
+
 def _command(who: str, folder: Path, python: Path, turns: int) -> list[str]:
     if who in LABELS:
         args = {"root": str(folder), "sessions": SESSIONS, "turns": turns}
@@ -99,15 +107,22 @@ def _command(who: str, folder: Path, python: Path, turns: int) -> list[str]:
     return [sys.executable, "-m", "bench.databases", job]
 
 
-def syncs_per_flush(command: list[str]) -> float | None:
-    """Run a job under strace and return its syncs per flush, its opening and closing included."""
+def syncs_per_flush(command: Callable[[int, Path], list[str]], place: Path) -> float | None:
+    """Run a job of few turns and one of more under strace; what more syncs the second makes, per flush.
+
+    So opening, creating and closing do not count.
+    """
     if shutil.which("strace") is None:
         return None
-    with tempfile.NamedTemporaryFile() as trace:
-        strace = ["strace", "-f", "-qq", "-o", trace.name, "-e", "trace=fsync,fdatasync"]
-        figures = run_job([*strace, *command])
-        calls = sum(b"sync(" in line for line in Path(trace.name).read_bytes().splitlines())
-    return calls / max(figures["flushes"], 1)
+    calls, flushes = [], []
+    for turns in SYNCS_COUNTED:
+        with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as folder:
+            trace = Path(folder) / "trace"
+            strace = ["strace", "-f", "-qq", "-o", str(trace), "-e", "trace=fsync,fdatasync"]
+            figures = run_job([*strace, *command(turns, Path(folder) / "store")])
+            calls.append(sum(b"sync(" in line for line in trace.read_bytes().splitlines()))
+            flushes.append(figures["flushes"])
+    return (calls[1] - calls[0]) / (flushes[1] - flushes[0])
 
 
 def databases(scale: Scale, place: Path) -> Iterator[Any]:
@@ -124,8 +139,7 @@ def databases(scale: Scale, place: Path) -> Iterator[Any]:
     found = in_turn(max(1, scale.runs // 2), {who: contestant(who) for who in names}, place)
     syncs: dict[str, float | None] = {}
     for who in names:
-        with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as folder:
-            syncs[who] = syncs_per_flush(_command(who, Path(folder), python, 2))
+        syncs[who] = syncs_per_flush(partial(_counted, who, python), place)
     rates = {who: figures["flushes"] / figures["total_s"] for who, figures in found.items()}
 
     def shown(who: str) -> str:
