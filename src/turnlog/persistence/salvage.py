@@ -114,10 +114,8 @@ async def salvage(
         raise UsageError(f"keep is all or prefix, not {keep!r}")
     target.books.check_open()
     look = await look_at(source.books, session_id)
-    if look.stored is None and isinstance(look.error, UnsupportedFormatError):
+    if look.error is not None and not _is_one_log(look):
         raise look.error
-    if isinstance(look.error, CorruptLogError) and look.error.kind == "duplicate":
-        raise look.error  # which of the two is meant is not for a program to guess
     if new_id is None:
         taken = source.books is target.books or await target.books.hooks.exists(session_id)
         new_id = new_session_id() if taken else session_id
@@ -142,6 +140,14 @@ async def salvage(
         tuple(sorted(images.missing)),
         look.path,
     )
+
+
+def _is_one_log(look: Look) -> bool:
+    """Tell whether there is something to salvage: one log, of a format that is known."""
+    if isinstance(look.error, UnsupportedFormatError):
+        return look.stored is not None
+    # Which of two logs is meant is not for a program to guess.
+    return not (isinstance(look.error, CorruptLogError) and look.error.kind == "duplicate")
 
 
 def _new_header(look: Look, new_id: str) -> SessionHeader:

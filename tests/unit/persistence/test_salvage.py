@@ -297,15 +297,3 @@ async def test_a_session_stored_twice(tmp_path: Path, other: SessionStore) -> No
             await shelf.store.salvage("s", to=other)
         assert found.value.kind == "duplicate"
         assert [info async for info in other.list()] == []
-
-
-async def test_a_session_that_is_stored_twice(tmp_path: Path, other: SessionStore) -> None:
-    """Which of two logs is meant is not guessed; nothing is written."""
-    async with shelf_of("jsonl", tmp_path / "twice") as shelf:
-        await shelf.append("s", events(0, 2))
-        (log,) = shelf.root.rglob("session.jsonl.zstd")
-        log.with_suffix("").write_bytes(b"")
-        with pytest.raises(CorruptLogError, match="stored twice") as failed:
-            await shelf.store.salvage("s", to=other)
-    assert failed.value.kind == "duplicate"
-    assert [info async for info in other.list()] == []
