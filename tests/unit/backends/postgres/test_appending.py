@@ -179,6 +179,7 @@ async def test_a_deleted_session_is_not_written(make: Make) -> None:
 async def test_deleting_an_absent_session_does_nothing(backend: PostgresBackend) -> None:
     """A claim of a session that is not stored deletes nothing."""
     await backend.delete_stored(META.id, claim=await claimed(backend))
+    assert await backend.load_stored(META.id) is None
 
 
 async def test_a_repair_without_closers_changes_nothing(backend: PostgresBackend) -> None:

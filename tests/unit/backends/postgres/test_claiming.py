@@ -18,6 +18,7 @@ from turnlog.errors import (
     ClaimOwner,
     SessionBusyError,
     SessionNotFoundError,
+    WriterFencedError,
 )
 from turnlog.events.batch import EncodedBatch
 from turnlog.persistence.claims import this_process
@@ -102,6 +103,8 @@ async def test_a_released_session_is_free(held: PostgresBackend, make: Make) -> 
     claim = await held.claim(META.id, ELSEWHERE)
     await held.release(claim)
     await held.release(claim)
+    with pytest.raises(WriterFencedError):
+        await held.commit_repair(META, None, events(1, 1), claim=claim)
     await make().claim(META.id, this_process())
 
 
