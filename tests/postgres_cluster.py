@@ -20,11 +20,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import psycopg
-import pytest
 from psycopg import pq
+
+from tests.faults.lanes import missing
 
 PORT: Final = 5432
 START_SECONDS: Final = 60.0
@@ -36,13 +37,6 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "log_min_messages": "warning",
     "autovacuum_naptime": "1h",
 }
-
-
-def missing(what: str) -> NoReturn:
-    """Skip the test that needs something which is not here; under CI that is a failure."""
-    if os.environ.get("CI"):
-        pytest.fail(f"missing under CI: {what}")
-    pytest.skip(f"needs {what}")
 
 
 def bin_folder() -> Path | None:
@@ -58,7 +52,7 @@ def needed_bin_folder() -> Path:
     """Return the folder of the server's programs; skip the test without them, fail it under CI."""
     found = bin_folder()
     if found is None:
-        missing("the PostgreSQL server (Debian package postgresql)")
+        missing("needs the PostgreSQL server (Debian package postgresql)")
     return found
 
 
@@ -69,7 +63,7 @@ def _account() -> str | None:
     for name in ("postgres", "nobody"):
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name).pw_name
-    missing("an unprivileged user (postgres or nobody) to run the server as")
+    return missing("needs an unprivileged user (postgres or nobody) to run the server as")
 
 
 def _end_with_parent() -> None:
@@ -257,4 +251,4 @@ def fresh_schema() -> str:
 def needs_root(what: str) -> None:
     """Skip a test that needs root; under CI that fails."""
     if os.geteuid() != 0:
-        missing(f"root, {what}")
+        missing(f"needs root, {what}")

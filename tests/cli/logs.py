@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -85,3 +87,12 @@ def snapshot(root: Path) -> dict[str, tuple[bytes, int]]:
         for path in sorted(root.rglob("*"))
         if path.is_file()
     }
+
+
+def sent_to(terminal: int) -> bytes:
+    """Read a pseudo terminal until whoever writes to its other side has gone."""
+    pieces = []
+    with contextlib.suppress(OSError):  # how a terminal says that its last user has gone
+        while piece := os.read(terminal, 1 << 16):
+            pieces.append(piece)
+    return b"".join(pieces)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.logs import Cli, command, finished, interrupted, plant
+from tests.cli.logs import Cli, command, finished, interrupted, plant, sent_to
 
 
 @pytest.fixture
@@ -98,15 +98,7 @@ def test_a_bar_on_a_terminal_only(cli: Cli, root: Path, target: str, tmp_path: P
         stderr=slave,
     ) as process:
         os.close(slave)
-        seen = b""
-        while True:
-            try:
-                piece = os.read(master, 4096)
-            except OSError:
-                break  # the other side is closed
-            if not piece:
-                break
-            seen += piece
+        seen = sent_to(master)
         out = process.communicate()[0]
     os.close(master)
     assert process.returncode == 0

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import turnlog
-from tests.cli.logs import Cli, command, finished, plant, snapshot
+from tests.cli.logs import Cli, command, finished, plant, sent_to, snapshot
 
 
 def spoiled() -> bytes:
@@ -293,15 +293,7 @@ def _on_a_terminal(root: Path, *arguments: object) -> bytes:
         stderr=slave,
     ) as process:
         os.close(slave)
-        seen = b""
-        while True:
-            try:
-                piece = os.read(master, 4096)
-            except OSError:
-                break  # the other side is closed
-            if not piece:
-                break
-            seen += piece
+        seen = sent_to(master)
         process.wait(20)
     os.close(master)
     return seen

@@ -11,12 +11,12 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.cli.logs import Cli, Result, command, finished, interrupted, plant
+from tests.cli.logs import Cli, Result, command, finished, interrupted, plant, sent_to
 from turnlog import SessionHeader
 from turnlog.cli import boundary
 from turnlog.cli.remarks import remarks
@@ -347,12 +347,9 @@ def on_terminal(root: Path, *arguments: str, env: dict[str, str] | None = None) 
             },
         ) as process:
             os.close(child)
-            pieces = []
-            with suppress(OSError):  # the end of a pseudo terminal is an error
-                while piece := os.read(parent, 65536):
-                    pieces.append(piece)
+            printed = sent_to(parent)
             process.wait()
-        return b"".join(pieces).decode()
+        return printed.decode()
     finally:
         os.close(parent)
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from typing import NoReturn
 
 import pytest
 
@@ -108,15 +109,23 @@ def report(
         figures.faults, figures.acknowledged, figures.note = faults, acknowledged, note
 
 
+def missing(what: str) -> NoReturn:
+    """Skip a test that needs something which is not here; under CI that is a failure.
+
+    Args:
+        what: What is missing, and how to get it.
+    """
+    if os.environ.get("CI"):
+        pytest.fail(what)
+    pytest.skip(what)
+
+
 def need(condition: bool, what: str) -> None:
     """Skip a lane that cannot run here; fail it in CI.
 
     Args:
         condition: Whether it can run.
-        what: What is missing, and how to get it.
+        what: As in `missing`.
     """
-    if condition:
-        return
-    if os.environ.get("CI"):
-        pytest.fail(what)
-    pytest.skip(what)
+    if not condition:
+        missing(what)

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 import turnlog
-from tests.faults.lanes import SOAK, report
-from tests.postgres_cluster import PORT, Cluster, fresh_schema, missing, shared_cluster
+from tests.faults.lanes import SOAK, missing, report
+from tests.postgres_cluster import PORT, Cluster, fresh_schema, shared_cluster
 
 ROUNDS = 100 if SOAK else 25
 """Rounds on one host, and as many on two."""
@@ -128,7 +128,7 @@ class Network:
                 try:
                     _ip("netns", "add", name)
                 except (OSError, subprocess.CalledProcessError):
-                    missing("network namespaces (root, and the package iproute2)")
+                    missing("needs network namespaces (root, and the package iproute2)")
                 stack.callback(_ip, "netns", "del", name)
             for number, role in enumerate(("a", "b"), 1):
                 here, there = f"tl{role}{os.getpid()}", "eth0"

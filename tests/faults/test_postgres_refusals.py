@@ -11,7 +11,8 @@ import pytest
 
 import turnlog
 from tests.crash.scenarios import add_turn
-from tests.postgres_cluster import PORT, Cluster, fresh_schema, missing, shared_cluster
+from tests.faults.lanes import missing
+from tests.postgres_cluster import PORT, Cluster, fresh_schema, shared_cluster
 from turnlog.backends.postgres.schema import VERSION
 from turnlog.cli.boundary import FAILED, OK, UNSUPPORTED, USAGE
 from turnlog.cli.main import main
@@ -139,7 +140,7 @@ def _foreign(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         psycopg.connect(cluster.conninfo(user="nobody-here"))
     if "does not exist" in str(told.value):
         cluster.remove()
-        missing("the server's messages in other languages")
+        missing("needs the server's messages in other languages")
     cluster.admin().execute("create user locked password 'x'")
     cluster.admin().execute("create user crowded connection limit 0")
     rules = cluster.data / "pg_hba.conf"

@@ -15,6 +15,7 @@ from turnlog.errors import CorruptLogError, UnsupportedFormatError
 from turnlog.events.batch import Damage
 from turnlog.persistence.entries import mentioned_attachments, referred_attachments
 from turnlog.persistence.verification import scanned
+from turnlog.session.fork import descendants
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -73,14 +74,7 @@ async def forks_of(coordinator: PersistenceCoordinator, session_id: str) -> tupl
             meta = entry.meta
             if meta is not None and meta.parent_session is not None and meta.seed_length is not None:
                 children.setdefault(meta.parent_session, []).append(meta.id)
-    found: dict[str, None] = {}
-    sources = [session_id]
-    for source in sources:
-        for child in children.get(source, ()):
-            if child not in found and child != session_id:
-                found[child] = None
-                sources.append(child)
-    return tuple(found)
+    return descendants(children, session_id)
 
 
 async def erase(

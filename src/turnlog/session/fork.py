@@ -1,7 +1,7 @@
 """Where a session may be split and what a fork inherits, for live and stored sources alike.
 
-Owns the boundary rules and the child's header. Creating and publishing the child is the registry's or the
-store's part.
+Owns the boundary rules, the child's header and the walk from a session to all below it. Creating and
+publishing the child is the registry's or the store's part.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from turnlog.events.header import SessionHeader
 from turnlog.events.log import EventLog
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from turnlog.session.facts import EventSource
 
 _TURN_TYPES = frozenset({"turn/start", "turn/end"})
@@ -100,3 +102,20 @@ def _refuse_open_turn(prefix: EventLog, at: int, session_id: str) -> None:
                     kind="open-turn",
                 )
             return
+
+
+def descendants(children: Mapping[str, Sequence[str]], session_id: str) -> tuple[str, ...]:
+    """Return every session below one, parents before their children, each once.
+
+    Args:
+        children: The sessions directly below each session.
+        session_id: Where to begin; not among the result, also where stored headers go round in a circle.
+    """
+    found: dict[str, None] = {}
+    sources = [session_id]
+    for source in sources:
+        for child in children.get(source, ()):
+            if child not in found and child != session_id:
+                found[child] = None
+                sources.append(child)
+    return tuple(found)

@@ -20,6 +20,7 @@ from turnlog.events.envelope import SessionEvent
 from turnlog.events.header import SessionHeader, header_line
 from turnlog.events.log import EventLog
 from turnlog.events.segment import encode_segment, project_key
+from turnlog.session.fork import descendants
 from turnlog.transcripts.images import attachments_in
 from turnlog.transcripts.redacted_log import redacted_lines
 from turnlog.transcripts.redaction import Redactor
@@ -99,21 +100,14 @@ async def write_bundle(
     return bundled
 
 
-async def _descendants(store: SessionStore, session_id: str) -> list[str]:
+async def _descendants(store: SessionStore, session_id: str) -> tuple[str, ...]:
     """Return the sub-agent sessions below a session, parents first, siblings in the store's order."""
     children: dict[str, list[str]] = {}
     async for info in store.list():
         header = info.header
         if header is not None and header.origin == "subagent" and header.parent_session is not None:
             children.setdefault(header.parent_session, []).append(header.id)
-    found: dict[str, None] = {}
-    waiting = [session_id]
-    while waiting:
-        for child in children.get(waiting.pop(0), ()):
-            if child not in found and child != session_id:
-                found[child] = None
-                waiting.append(child)
-    return list(found)
+    return descendants(children, session_id)
 
 
 async def _add_session(

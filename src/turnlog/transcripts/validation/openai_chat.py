@@ -118,7 +118,7 @@ def _check_message(checker: Checker, message: dict[str, Any], path: str) -> None
     content = message.get("content")
     if isinstance(content, str):
         if content or not calls:
-            _check_text(checker, content, f"{path}.content")
+            check_text(checker, content, f"{path}.content")
     elif isinstance(content, list):
         checker.need(bool(content), "content-not-empty", f"{path}.content", "is empty")
         for place, part in objects(content):
@@ -128,7 +128,8 @@ def _check_message(checker: Checker, message: dict[str, Any], path: str) -> None
     _check_calls(checker, objects(calls), path)
 
 
-def _check_text(checker: Checker, text: object, path: str) -> None:
+def check_text(checker: Checker, text: object, path: str) -> None:
+    """Check that a text can be seen and is not too long."""
     checker.text(text, path)
     if isinstance(text, str):
         checker.need(len(text) <= _MAX_TEXT, "text-length", path, f"has {len(text)} characters")
@@ -138,14 +139,19 @@ def _check_part(checker: Checker, part: dict[str, Any], role: str, path: str) ->
     kind = part.get("type")
     if kind == "text":
         checker.fields(part, path, needs=("type", "text"))
-        _check_text(checker, part.get("text"), f"{path}.text")
+        check_text(checker, part.get("text"), f"{path}.text")
     elif kind == "image_url" and role == "user":
         image = part.get("image_url")
-        found = data_url(image.get("url")) if isinstance(image, dict) else None
-        ok = found is not None and found[0] in _MEDIA and bool(found[1])
-        checker.need(ok, "image", f"{path}.image_url", "is no image as a data URL")
+        check_image(checker, image.get("url") if isinstance(image, dict) else None, f"{path}.image_url")
     else:
         checker.fail("part", path, f"{kind!r} cannot stand in a message of {role!r}")
+
+
+def check_image(checker: Checker, url: object, path: str) -> None:
+    """Check that an image is a data URL of a type that the API takes."""
+    found = data_url(url)
+    ok = found is not None and found[0] in _MEDIA and bool(found[1])
+    checker.need(ok, "image", path, "is no image as a data URL")
 
 
 def _check_calls(checker: Checker, calls: list[tuple[int, dict[str, Any]]], path: str) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from turnlog.transcripts.validation.checks import TOOL_SCHEMA_RULE, Checker, data_url, name, objects
-from turnlog.transcripts.validation.openai_chat import check_arguments, check_tool
+from turnlog.transcripts.validation.checks import TOOL_SCHEMA_RULE, Checker, name, objects
+from turnlog.transcripts.validation.openai_chat import check_arguments, check_image, check_text, check_tool
 
 RULES: Final[dict[str, str]] = {
     "known-fields": "every object has the fields that the API knows, and those it needs",
@@ -54,8 +54,6 @@ _ITEMS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "reasoning": (("type", "id", "summary"), ("encrypted_content", "content", "status")),
 }
 _PREFIX = {"message": "msg_", "function_call": "fc_", "reasoning": "rs_"}
-_MEDIA = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
-_MAX_TEXT = 10 * 1024 * 1024
 
 
 def check(request: dict[str, Any], *, sendable: bool) -> Checker:
@@ -137,7 +135,7 @@ def _check_message(checker: Checker, item: dict[str, Any], path: str) -> None:
 
 def _check_parts(checker: Checker, content: object, role: str, path: str) -> None:
     if isinstance(content, str):
-        _check_text(checker, content, path)
+        check_text(checker, content, path)
         return
     if not checker.need(bool(objects(content)), "content-not-empty", path, "is empty"):
         return
@@ -145,19 +143,11 @@ def _check_parts(checker: Checker, content: object, role: str, path: str) -> Non
         here = f"{path}[{place}]"
         kind = part.get("type")
         if kind == ("output_text" if role == "assistant" else "input_text"):
-            _check_text(checker, part.get("text"), f"{here}.text")
+            check_text(checker, part.get("text"), f"{here}.text")
         elif kind == "input_image" and role == "user":
-            found = data_url(part.get("image_url"))
-            ok = found is not None and found[0] in _MEDIA and bool(found[1])
-            checker.need(ok, "image", f"{here}.image_url", "is no image as a data URL")
+            check_image(checker, part.get("image_url"), f"{here}.image_url")
         else:
             checker.fail("part", here, f"{kind!r} cannot stand in a message of {role!r}")
-
-
-def _check_text(checker: Checker, text: object, path: str) -> None:
-    checker.text(text, path)
-    if isinstance(text, str):
-        checker.need(len(text) <= _MAX_TEXT, "text-length", path, f"has {len(text)} characters")
 
 
 def _check_pairs(checker: Checker, items: list[tuple[int, dict[str, Any]]]) -> None:
